@@ -1,0 +1,59 @@
+# The front door. Every target is one script; `make help` says what each leaves behind.
+#
+#   PYTHON=<interpreter>  one that already has torch: nothing is installed, what is missing is named
+
+.DEFAULT_GOAL := help
+.PHONY: help wheel test test-fast test-gpu op checkout refresh lint clean
+
+# The interpreter that makes .venv: the first of these that vLLM supports.
+found := $(PYTHON)
+ifndef PYTHON
+found = $(or $(firstword $(foreach p,python3 python3.11 python3.12 python3.13 python3.14,\
+    $(shell $(p) -c 'import sys; (3, 11) <= sys.version_info[:2] < (3, 15) and print("$(p)")' 2>/dev/null))),\
+    $(error no Python 3.11 to 3.14 found; install one, or name it with PYTHON=))
+endif
+python := $(or $(PYTHON),.venv/bin/python)
+
+# $(call need,group): .venv has what the pin lists under the group, or PYTHON has.
+need = @$(found) -m scripts.venv $(1)
+
+help:
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r t d; do printf '%-10s %s\n' "$$t" "$$d"; done
+
+wheel: ## the patched wheel: dist/*.whl (BASE_WHEEL=<file>: laid over that wheel)
+	$(call need,build)
+	@$(python) -m scripts.wheel
+
+test: ## every test that needs no GPU
+	$(call need,test)
+	@$(python) -m scripts.checkout
+	@$(python) -m pytest -q -m "not gpu"
+
+test-fast: ## the tests for every change, at most ten minutes
+	$(call need,test)
+	@$(python) -m scripts.checkout
+	@$(python) -m pytest -q -m "not gpu and not slow"
+
+test-gpu: ## the GPU tests, on the GPU found
+	$(call need,test)
+	@$(python) -m pytest -q -m gpu
+
+op: ## the op library and the code objects: build/op
+	$(call need,build)
+	@$(python) -m scripts.op
+
+checkout: ## the patched vLLM tree: build/vllm (VLLM_SDIST=<file> or VLLM_GIT=<repository>: from there)
+	$(call need,build)
+	@$(python) -m scripts.checkout
+
+refresh: ## writes patches/, vllm_overlay/ and csrc/ back from the commits in build/vllm
+	$(call need,build)
+	@$(python) -m scripts.refresh
+
+lint: ## vLLM's settings over what goes into vLLM, ours over the rest
+	$(call need,lint)
+	@$(python) -m scripts.checkout
+	@$(python) -m scripts.lint
+
+clean: ## removes build/ (the cache included) and dist/
+	rm -rf build dist
