@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+//
+// What the host hands to the kernel, and the table of kernels that exist.
+// Shared by device code, the host build and the host checks; includes nothing
+// of torch, HIP or CUDA.
+#pragma once
+
+#include <stdint.h>
+
+namespace rdna35 {
+
+// A wave of gfx11 and a warp of CUDA: 32 lanes.
+constexpr int kWaveSize = 32;
+
+// One of Q, K, V: where its heads [T, H, D] are read and where they go.
+// Strides are in elements.
+struct HeadsParams {
+  const void* src;
+  void* dst;  // may equal src; null only for V: not wanted
+  int32_t src_token_stride;
+  int32_t src_head_stride;
+  int32_t dst_token_stride;
+  int32_t dst_head_stride;
+};
+
+// The kernel's only argument. Its fields are loaded together at the kernel's
+// start: the first of the memory round trips.
+struct RopeCacheParams {
+  const int64_t* positions;     // [T]
+  const int64_t* slot_mapping;  // [num_slots_mapped]; never null: positions if
+                                // there is no cache or no slot
+  const void* cos_sin;          // [max_pos, 2 * rot_half]; null: no rotation
+  const void* q_weight;         // [D]; read by the norm kernels alone
+  const void* k_weight;         // [D]
+  void* cache;                  // packed K then V rows; null: no write
+  HeadsParams q, k, v;
+
+  // Cache strides in elements of its three outer dimensions.
+  int64_t cache_block_stride;
+  int64_t cache_head_stride;
+  int64_t cache_slot_stride;
+
+  // The row of cos_sin is min(max(position, row_low), row_high) - row_low:
+  // position + pos_offset clamped into the table, without overflow.
+  int64_t row_low;
+  int64_t row_high;
+
+  // block = slot * block_magic >> block_shift, exact for every valid slot.
+  uint32_t block_magic;
+  uint32_t block_shift;
+  uint32_t block_size;        // tokens
+  uint32_t num_slots;         // blocks * block_size
+  int32_t num_slots_mapped;   // S <= T: tokens past it are not written
+
+  int32_t num_q_heads;
+  int32_t num_kv_heads;
+  int32_t q_waves;    // waves that serve Q of one token; the others serve K, V
+  int32_t num_waves;  // waves that serve one token
+  int32_t rot_half;           // rot / 2
+  int32_t waves_per_group;    // waves in a workgroup
+
+  float eps;
+  float weight_offset;  // the norm multiplies by weight_offset + w
+  float scale_beta;     // llama-4 scaling of Q; 0: off
+  int64_t scale_orig_max;
+
+  // Choices that are the same for the whole launch.
+  uint32_t flags;
+};
+
+enum RopeCacheFlags : uint32_t {
+  // Every vector that a lane moves is aligned and inside one half of a head:
+  // a lane moves its elements in whole vectors, else one by one.
+  kVectors = 1,
+  // The norm keeps the product with the weight in fp32 (an fp32 weight, or a
+  // weight with an offset): one rounding, else two.
+  kNormInFp32 = 2,
+  // q_weight and k_weight are fp32, else of the activation's dtype.
+  kWeightsFp32 = 4,
+  // Q and K are normed, by a norm kernel.
+  kNormQK = 8,
+  // V is normed, without a weight, by a norm kernel.
+  kNormV = 16,
+};
+
+// The kernels: one per activation dtype, head size and "something is normed".
+// All else is decided by wave-uniform branches on RopeCacheParams.
+// X(dtype name, C++ type, head_dim, normed name, normed)
+#define RDNA35_KERNELS_OF(X, name, type, head_dim) \
+  X(name, type, head_dim, rope, false)             \
+  X(name, type, head_dim, norm, true)
+#define RDNA35_KERNELS_OF_TYPE(X, name, type) \
+  RDNA35_KERNELS_OF(X, name, type, 64)        \
+  RDNA35_KERNELS_OF(X, name, type, 96)        \
+  RDNA35_KERNELS_OF(X, name, type, 128)       \
+  RDNA35_KERNELS_OF(X, name, type, 256)       \
+  RDNA35_KERNELS_OF(X, name, type, 512)
+#define RDNA35_KERNELS(X)              \
+  RDNA35_KERNELS_OF_TYPE(X, f16, Half) \
+  RDNA35_KERNELS_OF_TYPE(X, bf16, BFloat16)
+
+// The symbol of a kernel in a code object: rdna35_rope_cache_bf16_128_norm.
+#define RDNA35_KERNEL_NAME(name, head_dim, normed) \
+  rdna35_rope_cache_##name##_##head_dim##_##normed
+
+// One launch, checked and ready: kernel is an index into RDNA35_KERNELS.
+// Workgroups are one-dimensional, 32 * params.waves_per_group threads; grid x
+// is the token, grid y the group of waves of that token.
+struct RopeCacheLaunch {
+  int kernel;
+  uint32_t grid_x;  // 0: nothing to do
+  uint32_t grid_y;
+  RopeCacheParams params;
+};
+
+}  // namespace rdna35

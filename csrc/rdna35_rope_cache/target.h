@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+//
+// All that differs between the kernel's targets: gfx11 device code, CUDA and
+// the host, each with the same names. The kernel itself has no #ifdef.
+//
+// The kernel is written for a wave of 32 lanes. Code between two cross-lane
+// steps stands in for_each_lane, and what a lane keeps from one step to the
+// next in PerLane: a device runs its own lane and keeps it in registers, the
+// host runs the 32 lanes in turn and keeps an array.
+#pragma once
+
+#include <stdint.h>
+
+#include "params.h"
+
+#if defined(__HIP__)
+  #define RDNA35_DEVICE __attribute__((device)) __attribute__((always_inline))
+  // At most 8 waves a workgroup (kMaxWavesPerGroup); flat_work_group_size lets
+  // the compiler use all of the registers that such a group may have.
+  #define RDNA35_KERNEL          \
+    __attribute__((global))      \
+    __attribute__((amdgpu_flat_work_group_size(32, 256)))
+#elif defined(__CUDACC__)
+  #define RDNA35_DEVICE __device__ __forceinline__
+  #define RDNA35_KERNEL __global__ __launch_bounds__(256)
+#else
+  #include <math.h>
+  #include <string.h>
+  #define RDNA35_DEVICE inline
+#endif
+
+namespace rdna35 {
+
+// 32-bit words as they are loaded: one vector of a lane.
+template <int kWords>
+struct Words {
+  uint32_t w[kWords];
+};
+
+RDNA35_DEVICE float as_float(uint32_t bits) {
+  float value;
+  __builtin_memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+RDNA35_DEVICE uint32_t as_bits(float value) {
+  uint32_t bits;
+  __builtin_memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+// bf16 by integer arithmetic, nearest even; the upper half of the result's
+// word is the value. Neither gfx11 nor the host has an instruction for it.
+RDNA35_DEVICE uint32_t round_bf16_word(float x) {
+  const uint32_t bits = as_bits(x);
+  return bits + 0x7fff + (bits >> 16 & 1);
+}
+
+#if defined(__HIP__)
+
+// ---- gfx11 ----------------------------------------------------------------
+
+// Pointers in a kernel's argument are to global memory; without the address
+// space the compiler emits flat accesses, which wait on two counters.
+  #define RDNA35_GLOBAL __attribute__((address_space(1)))
+
+RDNA35_DEVICE uint32_t grid_x() { return __builtin_amdgcn_workgroup_id_x(); }
+RDNA35_DEVICE uint32_t grid_y() { return __builtin_amdgcn_workgroup_id_y(); }
+RDNA35_DEVICE uint32_t thread() { return __builtin_amdgcn_workitem_id_x(); }
+
+// A value that all lanes share, into a scalar register.
+RDNA35_DEVICE uint32_t uniform(uint32_t x) {
+  return __builtin_amdgcn_readfirstlane(x);
+}
+
+template <class F>
+RDNA35_DEVICE void for_each_lane(F f) {
+  f(static_cast<int>(thread() % kWaveSize));
+}
+
+template <class V>
+struct PerLane {
+  V value;
+  RDNA35_DEVICE V& operator[](int) { return value; }
+};
+
+template <int kLaneMask>
+RDNA35_DEVICE float from_lane_xor(float x) {
+  const int bits = static_cast<int>(as_bits(x));
+  if constexpr (kLaneMask < 16) {
+    // DPP row_xmask, folded into the addition that follows.
+    return as_float(__builtin_amdgcn_update_dpp(0, bits, 0x160 + kLaneMask, 0xf,
+                                                0xf, true));
+  } else {
+    // The same lane of the other row of 16.
+    return as_float(__builtin_amdgcn_permlanex16(bits, bits, 0x76543210,
+                                                 0xfedcba98, false, false));
+  }
+}
+
+template <int kLaneMask>
+RDNA35_DEVICE void add_from_lane_xor(PerLane<float>& x) {
+  x.value += from_lane_xor<kLaneMask>(x.value);
+}
+
+template <class V>
+RDNA35_DEVICE V load(const void* base, int64_t index) {
+  return static_cast<const RDNA35_GLOBAL V*>(
+      (const RDNA35_GLOBAL void*)base)[index];
+}
+
+template <class V>
+RDNA35_DEVICE void store(void* base, int64_t index, V value) {
+  static_cast<RDNA35_GLOBAL V*>((RDNA35_GLOBAL void*)base)[index] = value;
+}
+
+template <int kWords>
+RDNA35_DEVICE Words<kWords> load_words(const void* p) {
+  typedef uint32_t Vector __attribute__((ext_vector_type(kWords)));
+  const Vector v = load<Vector>(p, 0);
+  Words<kWords> words;
+  #pragma unroll
+  for (int i = 0; i < kWords; ++i) words.w[i] = v[i];
+  return words;
+}
+
+template <int kWords>
+RDNA35_DEVICE void store_words(void* p, const Words<kWords>& words) {
+  typedef uint32_t Vector __attribute__((ext_vector_type(kWords)));
+  Vector v;
+  #pragma unroll
+  for (int i = 0; i < kWords; ++i) v[i] = words.w[i];
+  store<Vector>(p, 0, v);
+}
+
+RDNA35_DEVICE float fused_multiply_add(float a, float b, float c) {
+  return __builtin_fmaf(a, b, c);
+}
+RDNA35_DEVICE float inverse_sqrt(float x) { return __builtin_amdgcn_rsqf(x); }
+RDNA35_DEVICE float log_of(float x) {
+  return __builtin_amdgcn_logf(x) * 0.693147180559945f;
+}
+
+struct Half {
+  static RDNA35_DEVICE float widen(uint32_t bits) {
+    const uint16_t low = static_cast<uint16_t>(bits);
+    _Float16 value;
+    __builtin_memcpy(&value, &low, sizeof(value));
+    return static_cast<float>(value);
+  }
+  static RDNA35_DEVICE uint32_t narrow(float x) {
+    const _Float16 value = static_cast<_Float16>(x);
+    uint16_t bits;
+    __builtin_memcpy(&bits, &value, sizeof(bits));
+    return bits;
+  }
+  static RDNA35_DEVICE float low(uint32_t word) { return widen(word); }
+  static RDNA35_DEVICE float high(uint32_t word) { return widen(word >> 16); }
+  static RDNA35_DEVICE float round(float x) { return widen(narrow(x)); }
+  static RDNA35_DEVICE uint32_t pack(float low, float high) {
+    return narrow(low) | narrow(high) << 16;
+  }
+};
+
+#elif defined(__CUDACC__)
+
+// ---- CUDA -----------------------------------------------------------------
+
+RDNA35_DEVICE uint32_t grid_x() { return blockIdx.x; }
+RDNA35_DEVICE uint32_t grid_y() { return blockIdx.y; }
+RDNA35_DEVICE uint32_t thread() { return threadIdx.x; }
+RDNA35_DEVICE uint32_t uniform(uint32_t x) { return x; }
+
+template <class F>
+RDNA35_DEVICE void for_each_lane(F f) {
+  f(static_cast<int>(thread() % kWaveSize));
+}
+
+template <class V>
+struct PerLane {
+  V value;
+  RDNA35_DEVICE V& operator[](int) { return value; }
+};
+
+template <int kLaneMask>
+RDNA35_DEVICE void add_from_lane_xor(PerLane<float>& x) {
+  x.value += __shfl_xor_sync(0xffffffff, x.value, kLaneMask);
+}
+
+template <class V>
+RDNA35_DEVICE V load(const void* base, int64_t index) {
+  return static_cast<const V*>(base)[index];
+}
+
+template <class V>
+RDNA35_DEVICE void store(void* base, int64_t index, V value) {
+  static_cast<V*>(base)[index] = value;
+}
+
+template <int kWords>
+RDNA35_DEVICE Words<kWords> load_words(const void* p) {
+  Words<kWords> words;
+  if constexpr (kWords == 4) {
+    const uint4 v = load<uint4>(p, 0);
+    words.w[0] = v.x, words.w[1] = v.y, words.w[2] = v.z, words.w[3] = v.w;
+  } else if constexpr (kWords == 2) {
+    const uint2 v = load<uint2>(p, 0);
+    words.w[0] = v.x, words.w[1] = v.y;
+  } else {
+    words.w[0] = load<uint32_t>(p, 0);
+  }
+  return words;
+}
+
+template <int kWords>
+RDNA35_DEVICE void store_words(void* p, const Words<kWords>& words) {
+  if constexpr (kWords == 4) {
+    store(p, 0, make_uint4(words.w[0], words.w[1], words.w[2], words.w[3]));
+  } else if constexpr (kWords == 2) {
+    store(p, 0, make_uint2(words.w[0], words.w[1]));
+  } else {
+    store(p, 0, words.w[0]);
+  }
+}
+
+RDNA35_DEVICE float fused_multiply_add(float a, float b, float c) {
+  return __fmaf_rn(a, b, c);
+}
+RDNA35_DEVICE float inverse_sqrt(float x) { return rsqrtf(x); }
+RDNA35_DEVICE float log_of(float x) { return logf(x); }
+
+struct Half {
+  static RDNA35_DEVICE float widen(uint32_t bits) {
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(static_cast<uint16_t>(bits)));
+    return x;
+  }
+  static RDNA35_DEVICE uint32_t narrow(float x) {
+    uint16_t bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+    return bits;
+  }
+  static RDNA35_DEVICE float low(uint32_t word) { return widen(word); }
+  static RDNA35_DEVICE float high(uint32_t word) { return widen(word >> 16); }
+  static RDNA35_DEVICE float round(float x) { return widen(narrow(x)); }
+  static RDNA35_DEVICE uint32_t pack(float low, float high) {
+    uint32_t word;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+  }
+};
+
+#else
+
+// ---- the host -------------------------------------------------------------
+
+template <class F>
+inline void for_each_lane(F f) {
+  for (int lane = 0; lane < kWaveSize; ++lane) f(lane);
+}
+
+template <class V>
+struct PerLane {
+  V value[kWaveSize];
+  V& operator[](int lane) { return value[lane]; }
+};
+
+template <int kLaneMask>
+inline void add_from_lane_xor(PerLane<float>& x) {
+  const PerLane<float> before = x;
+  for_each_lane([&](int lane) {
+    x[lane] = before.value[lane] + before.value[lane ^ kLaneMask];
+  });
+}
+
+template <class V>
+inline V load(const void* base, int64_t index) {
+  V value;
+  memcpy(&value, static_cast<const char*>(base) + index * sizeof(V), sizeof(V));
+  return value;
+}
+
+template <class V>
+inline void store(void* base, int64_t index, V value) {
+  memcpy(static_cast<char*>(base) + index * sizeof(V), &value, sizeof(V));
+}
+
+template <int kWords>
+inline Words<kWords> load_words(const void* p) {
+  return load<Words<kWords>>(p, 0);
+}
+
+template <int kWords>
+inline void store_words(void* p, const Words<kWords>& words) {
+  store(p, 0, words);
+}
+
+inline float fused_multiply_add(float a, float b, float c) {
+  return fmaf(a, b, c);
+}
+inline float inverse_sqrt(float x) { return 1.0f / sqrtf(x); }
+inline float log_of(float x) { return logf(x); }
+
+struct Half {
+  static float widen(uint32_t bits) {
+    // Exponent and mantissa moved into place, then rebiased by a multiplication
+    // that is exact for denormals too; infinity and NaN keep their exponent.
+    const uint32_t magnitude = bits & 0x7fff;
+    uint32_t wide = magnitude << 13;
+    wide = magnitude >= 0x7c00 ? wide | 0x7f800000 : as_bits(as_float(wide) * 0x1p112f);
+    return as_float(wide | (bits & 0x8000) << 16);
+  }
+  static uint32_t narrow(float x) {
+    const uint32_t sign = as_bits(x) >> 16 & 0x8000;
+    const uint32_t magnitude = as_bits(x) & 0x7fffffff;
+    if (magnitude > 0x7f800000) return sign | 0x7e00 | (magnitude >> 13 & 0x3ff);
+    if (magnitude >= 0x477ff000) return sign | 0x7c00;  // rounds past 65504
+    if (magnitude < 0x38800000) {
+      // Below the smallest normal: the addition aligns the mantissa to 2^-24
+      // and rounds to nearest even.
+      return sign | (as_bits(as_float(magnitude) + 0.5f) - as_bits(0.5f));
+    }
+    return sign | (magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13;
+  }
+  static float low(uint32_t word) { return widen(word & 0xffff); }
+  static float high(uint32_t word) { return widen(word >> 16); }
+  static float round(float x) { return widen(narrow(x)); }
+  static uint32_t pack(float low, float high) {
+    return narrow(low) | narrow(high) << 16;
+  }
+};
+
+#endif
+
+// bf16 on all targets. Rounding adds to the word as an integer, which keeps a
+// NaN a NaN as long as the lower half of its word is not all ones. The NaNs
+// that meet it come from bf16 operands (lower half zero) or from an operation
+// itself (0x7fc00000), except where an fp32 weight brings its own: round_any.
+struct BFloat16 {
+  static RDNA35_DEVICE float low(uint32_t word) { return as_float(word << 16); }
+  static RDNA35_DEVICE float high(uint32_t word) {
+    return as_float(word & 0xffff0000);
+  }
+#if defined(__CUDACC__) && !defined(__HIP__)
+  // Hopper converts in hardware, and its NaN is 0x7fffffff.
+  static RDNA35_DEVICE uint32_t pack(float low, float high) {
+    uint32_t word;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+  }
+  static RDNA35_DEVICE float round(float x) { return low(pack(x, 0.0f)); }
+#else
+  static RDNA35_DEVICE uint32_t pack(float low, float high) {
+    return round_bf16_word(low) >> 16 | (round_bf16_word(high) & 0xffff0000);
+  }
+  static RDNA35_DEVICE float round(float x) {
+    return as_float(round_bf16_word(x) & 0xffff0000);
+  }
+#endif
+};
+
+}  // namespace rdna35
