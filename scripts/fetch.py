@@ -16,13 +16,13 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts import errors, paths
+from scripts import errors, lock, paths
 from scripts.errors import Fault
 from scripts.git import Git, GitError
 from scripts.pin import Pin, load_pin
 
 # Written by the tools that make a source distribution; upstream's tree does not have them.
-SDIST_ONLY = ("PKG-INFO", "setup.cfg", "vllm.egg-info/", "vllm/_version.py")
+SDIST_ONLY = ("PKG-INFO", "setup.cfg", "vllm.egg-info", "vllm/_version.py")
 
 
 @dataclass(frozen=True)
@@ -59,16 +59,19 @@ def find_source(pin: Pin, cache: Path = paths.CACHE, python: str = sys.executabl
     if file and repository:
         raise Fault("both VLLM_SDIST and VLLM_GIT are set; give one of them")
     cache.mkdir(parents=True, exist_ok=True)
-    if repository:
-        return _from_git(pin, repository, cache)
-    cached = cache / pin.sdist_name
-    if file:
-        _take_file(pin, Path(file), cached)
-    elif cached.exists():
-        _verify(pin, cached, "delete the file to have it downloaded again")
-    else:
-        _download(pin, cached, python)
-    return Source(cached, sdist_origin(pin))
+    with lock.held("fetch"):
+        for left in cache.glob("incoming-*"):
+            shutil.rmtree(left)
+        if repository:
+            return _from_git(pin, repository, cache)
+        cached = cache / pin.sdist_name
+        if file:
+            _take_file(pin, Path(file), cached)
+        elif cached.exists():
+            _verify(pin, cached, "delete the file to have it downloaded again")
+        else:
+            _download(pin, cached, python)
+        return Source(cached, sdist_origin(pin))
 
 
 def _verify(pin: Pin, path: Path, remedy: str) -> None:
@@ -153,12 +156,16 @@ def _relative(member: tarfile.TarInfo) -> str | None:
     return "/".join(parts[1:]) or None
 
 
+def _is_sdist_only(path: str) -> bool:
+    return path in SDIST_ONLY or path.split("/", 1)[0] in SDIST_ONLY
+
+
 def unpack(archive: Path, folder: Path) -> None:
     """Writes upstream's files into `folder`, without what only a source distribution has."""
     with tarfile.open(archive) as tar:
         for member in tar:
             path = _relative(member)
-            if path is None or member.isdir() or f"{path}/".startswith(SDIST_ONLY):
+            if path is None or member.isdir() or _is_sdist_only(path):
                 continue
             target = folder / path
             target.parent.mkdir(parents=True, exist_ok=True)
