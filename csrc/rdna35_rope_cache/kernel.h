@@ -7,25 +7,25 @@
 //
 // The plan
 //
-// A wave serves one token. Its 32 lanes are cut into groups of kLanes, and a
-// group owns one head: a head of Q, or one of the units K0, V0, K1, V1, ...
-// in which a K row and the V row behind it in the cache are neighbours.
+// A wave serves one token and one of Q, K and V, so that its lanes do the same
+// and address memory from the same base. The 32 lanes are cut into groups of
+// kLanes, and a group owns one head.
 //
 // A head is D/2 pairs, and a lane owns kPairs pairs in a row, both elements of
-// each: the pairs (i, i + rot/2) that RoPE rotates, then, with partial RoPE,
-// the same kind of pairs over the elements that it passes through. So no
-// element ever changes lanes, and a lane moves two vectors, one from each half.
+// each: the pairs (i, i + rot/2) that RoPE rotates and then, with partial RoPE,
+// the same kind of pairs over the elements that it passes through. No element
+// ever changes lanes, and a lane moves two vectors, one from each half.
 //
 // The sum of squares is a balanced tree over the pairs in that order: first in
 // the lane, then across the group. The tree is the same for any kPairs, and
-// nothing but D and rot decides the pairs, so a token's bits depend on neither
-// the batch nor the strides nor the vector width.
+// D and rot alone decide the pairs, so a token's bits depend on neither the
+// batch nor the strides nor the vector width.
 //
 // There are three dependent memory round trips before the first store:
 //   1. the argument,
 //   2. position, slot, activations and weights, all at once,
-//   3. cos and sin, which wait for the position alone: the norm's sum and the
-//      normalisation run while they are under way.
+//   3. cos and sin, which wait for the position alone; the norm is worked out
+//      while they are under way.
 #pragma once
 
 #include "params.h"
@@ -49,162 +49,170 @@ struct Ownership {
   static_assert(kHeadPairs % kPairs == 0 && kLanes <= kWaveSize);
 };
 
-template <class T, int kHeadDim, bool kNormed>
-struct RopeCache : Ownership<kHeadDim> {
+// One launch of one kernel. kVectors: see the flag of that name.
+template <class T, int kHeadDim, bool kNormed, bool kVectors>
+struct RopeCache {
   using Owner = Ownership<kHeadDim>;
-  using Owner::kHeadPairs;
-  using Owner::kHeads;
-  using Owner::kLanes;
-  using Owner::kPairs;
-  static constexpr int kWords = kPairs / 2;  // of a vector of 16-bit elements
+  static constexpr int kPairs = Owner::kPairs;
+  static constexpr int kHeadPairs = Owner::kHeadPairs;
+  static constexpr int kLanes = Owner::kLanes;
+  static constexpr int kHeads = Owner::kHeads;
+  static constexpr int kWords = kPairs / 2;  // of a lane's half, 16-bit
+  static constexpr uint32_t kBytes = 2;      // of an activation
 
+  struct Halves {
+    Words<kWords> half[2];  // the first and second elements of the pairs
+  };
+  struct WideHalves {
+    Words<kPairs> half[2];
+  };
+  // The heads of a wave: those of one token from first_head on.
+  struct WaveHeads {
+    const void* src;
+    void* dst;  // null: not wanted
+    int num_heads;
+    int32_t src_head_stride;
+    int32_t dst_head_stride;
+  };
+  // A lane's place in the wave.
+  struct Place {
+    bool owns;  // pairs of a head that exists
+    bool idle;  // has no pairs
+    int head;   // from the wave's first
+    int pair;   // the first of kPairs
+  };
   // What a lane keeps between loading and storing.
   struct Lane {
-    bool is_v;
-    bool owns;  // a pair of a head that exists
-    int head;
-    int pair;              // the first of its kPairs pairs
-    Words<kWords> x[2];    // both elements of each pair, as loaded
-    Words<kWords> cos, sin;
-    Words<kPairs> weight[2];  // fp32, or 16-bit in the first kWords words
+    Place place;
+    Halves x;  // as loaded
+    Halves cos_sin;
+    WideHalves weight;  // fp32, or 16-bit in its first words
   };
 
-  // The two elements of a pair.
-  static RDNA35_DEVICE int first_of(int pair, int rot_half) {
+  // 16-bit elements past a base; the products are 64 bits wide.
+  static RDNA35_DEVICE const void* at(const void* base, int64_t i,
+                                      int64_t stride, int64_t j,
+                                      int64_t other_stride) {
+    return static_cast<const char*>(base) +
+           int64_t{kBytes} * (i * stride + j * other_stride);
+  }
+  static RDNA35_DEVICE void* at(void* base, int64_t i, int64_t stride,
+                                int64_t j, int64_t other_stride) {
+    return static_cast<char*>(base) +
+           int64_t{kBytes} * (i * stride + j * other_stride);
+  }
+
+  // The two elements of a pair in their head.
+  static RDNA35_DEVICE uint32_t first_of(int pair, int rot_half) {
     return pair < rot_half ? pair : pair + rot_half;
   }
-  static RDNA35_DEVICE int second_of(int pair, int rot_half) {
+  static RDNA35_DEVICE uint32_t second_of(int pair, int rot_half) {
     return pair < rot_half ? pair + rot_half : pair + kHeadPairs;
   }
 
-  template <class W>
-  static RDNA35_DEVICE const void* at(const void* base, int64_t elements) {
-    return static_cast<const char*>(base) +
-           elements * static_cast<int64_t>(sizeof(W));
-  }
-  template <class W>
-  static RDNA35_DEVICE void* at(void* base, int64_t elements) {
-    return static_cast<char*>(base) +
-           elements * static_cast<int64_t>(sizeof(W));
+  static RDNA35_DEVICE float element(const uint32_t* words, int i) {
+    return i & 1 ? T::high(words[i / 2]) : T::low(words[i / 2]);
   }
 
-  static RDNA35_DEVICE uint32_t half_word(const Words<kWords>& words, int i) {
-    return words.w[i / 2] >> 16 * (i & 1) & 0xffff;
-  }
-  static RDNA35_DEVICE float element(const Words<kWords>& words, int i) {
-    return i & 1 ? T::high(words.w[i / 2]) : T::low(words.w[i / 2]);
-  }
-
-  // A lane's elements of one 16-bit row: whole vectors, or one by one where a
-  // row is not aligned or a lane's pairs lie on both sides of rot.
-  template <bool kVectors>
-  static RDNA35_DEVICE void load_pairs(const void* row, int pair, int rot_half,
-                                       Words<kWords> (&x)[2]) {
+  // A lane's 16-bit elements at two places, which are whole vectors or given
+  // one by one, by functions from the pair to the offset in bytes.
+  template <class First, class Second>
+  static RDNA35_DEVICE Halves load_halves(const void* base, First first,
+                                          Second second) {
+    Halves x;
     if constexpr (kVectors) {
-      x[0] = load_words<kWords>(at<uint16_t>(row, first_of(pair, rot_half)));
-      x[1] = load_words<kWords>(at<uint16_t>(row, second_of(pair, rot_half)));
+      x.half[0] = load_words<kWords>(base, first(0));
+      x.half[1] = load_words<kWords>(base, second(0));
     } else {
       uint32_t bits[2][kPairs];
 #pragma unroll
       for (int i = 0; i < kPairs; ++i) {
-        bits[0][i] = load<uint16_t>(row, first_of(pair + i, rot_half));
-        bits[1][i] = load<uint16_t>(row, second_of(pair + i, rot_half));
+        bits[0][i] = load<uint16_t>(base, first(i));
+        bits[1][i] = load<uint16_t>(base, second(i));
       }
 #pragma unroll
-      for (int i = 0; i < kWords; ++i) {
-        x[0].w[i] = bits[0][2 * i] | bits[0][2 * i + 1] << 16;
-        x[1].w[i] = bits[1][2 * i] | bits[1][2 * i + 1] << 16;
+      for (int w = 0; w < kWords; ++w) {
+        x.half[0].w[w] = bits[0][2 * w] | bits[0][2 * w + 1] << 16;
+        x.half[1].w[w] = bits[1][2 * w] | bits[1][2 * w + 1] << 16;
       }
     }
+    return x;
   }
 
-  template <bool kVectors>
-  static RDNA35_DEVICE void store_pairs(void* row, int pair, int rot_half,
-                                        const Words<kWords> (&x)[2]) {
+  static RDNA35_DEVICE Halves load_pairs(const void* base, uint32_t bytes,
+                                         int pair, int rot_half) {
+    return load_halves(
+        base,
+        [=](int i) { return bytes + kBytes * first_of(pair + i, rot_half); },
+        [=](int i) { return bytes + kBytes * second_of(pair + i, rot_half); });
+  }
+
+  static RDNA35_DEVICE void store_pairs(void* base, uint32_t bytes, int pair,
+                                        int rot_half, const Halves& x) {
     if constexpr (kVectors) {
-      store_words(at<uint16_t>(row, first_of(pair, rot_half)), x[0]);
-      store_words(at<uint16_t>(row, second_of(pair, rot_half)), x[1]);
+      store_words(base, bytes + kBytes * first_of(pair, rot_half), x.half[0]);
+      store_words(base, bytes + kBytes * second_of(pair, rot_half), x.half[1]);
     } else {
 #pragma unroll
       for (int i = 0; i < kPairs; ++i) {
-        store(row, first_of(pair + i, rot_half),
-              static_cast<uint16_t>(half_word(x[0], i)));
-        store(row, second_of(pair + i, rot_half),
-              static_cast<uint16_t>(half_word(x[1], i)));
+        const int shift = 16 * (i & 1);
+        store(base, bytes + kBytes * first_of(pair + i, rot_half),
+              static_cast<uint16_t>(x.half[0].w[i / 2] >> shift));
+        store(base, bytes + kBytes * second_of(pair + i, rot_half),
+              static_cast<uint16_t>(x.half[1].w[i / 2] >> shift));
       }
     }
   }
 
-  template <bool kVectors>
-  static RDNA35_DEVICE void load_weight(const RopeCacheParams& p,
-                                        const void* weight, Lane& l) {
-    if (p.flags & kWeightsFp32) {
-      if constexpr (kVectors) {
-        const void* first = at<float>(weight, first_of(l.pair, p.rot_half));
-        const void* second = at<float>(weight, second_of(l.pair, p.rot_half));
+  // Lanes that rotate nothing read the start of the row and discard it.
+  static RDNA35_DEVICE Halves load_cos_sin(const void* row, int pair,
+                                           int rot_half) {
+    const auto cos = [=](int i) {
+      return kBytes * (pair + i < rot_half ? pair + i : 0);
+    };
+    return load_halves(row, cos,
+                       [=](int i) { return cos(i) + kBytes * rot_half; });
+  }
+
+  static RDNA35_DEVICE WideHalves load_weight(const void* weight, bool fp32,
+                                              int pair, int rot_half) {
+    WideHalves wide;
+    if (!fp32) {
+      const Halves narrow = load_pairs(weight, 0, pair, rot_half);
 #pragma unroll
-        for (int i = 0; i < kPairs; i += 4) {
-          const Words<4> a = load_words<4>(at<float>(first, i));
-          const Words<4> b = load_words<4>(at<float>(second, i));
+      for (int w = 0; w < kWords; ++w) {
+        wide.half[0].w[w] = narrow.half[0].w[w];
+        wide.half[1].w[w] = narrow.half[1].w[w];
+      }
+    } else {
+      constexpr int kStep = kVectors ? 4 : 1;  // 16 bytes at a time, or one
+#pragma unroll
+      for (int i = 0; i < kPairs; i += kStep) {
+        const uint32_t first = 4 * first_of(pair + i, rot_half);
+        const uint32_t second = 4 * second_of(pair + i, rot_half);
+        if constexpr (kVectors) {
+          const Words<4> a = load_words<4>(weight, first);
+          const Words<4> b = load_words<4>(weight, second);
 #pragma unroll
           for (int j = 0; j < 4; ++j) {
-            l.weight[0].w[i + j] = a.w[j];
-            l.weight[1].w[i + j] = b.w[j];
+            wide.half[0].w[i + j] = a.w[j];
+            wide.half[1].w[i + j] = b.w[j];
           }
-        }
-      } else {
-#pragma unroll
-        for (int i = 0; i < kPairs; ++i) {
-          l.weight[0].w[i] =
-              load<uint32_t>(weight, first_of(l.pair + i, p.rot_half));
-          l.weight[1].w[i] =
-              load<uint32_t>(weight, second_of(l.pair + i, p.rot_half));
+        } else {
+          wide.half[0].w[i] = load<uint32_t>(weight, first);
+          wide.half[1].w[i] = load<uint32_t>(weight, second);
         }
       }
-    } else {
-      Words<kWords> narrow[2];
-      load_pairs<kVectors>(weight, l.pair, p.rot_half, narrow);
-#pragma unroll
-      for (int i = 0; i < kWords; ++i) {
-        l.weight[0].w[i] = narrow[0].w[i];
-        l.weight[1].w[i] = narrow[1].w[i];
-      }
     }
-  }
-
-  template <bool kVectors>
-  static RDNA35_DEVICE void load_cos_sin(const RopeCacheParams& p, int64_t row,
-                                         Lane& l) {
-    const int rot_half = p.rot_half;
-    const void* cos = at<uint16_t>(p.cos_sin, row * (2 * rot_half));
-    const void* sin = at<uint16_t>(cos, rot_half);
-    // Lanes that rotate nothing read the row's start and discard it.
-    if constexpr (kVectors) {
-      const int pair = l.pair < rot_half ? l.pair : 0;
-      l.cos = load_words<kWords>(at<uint16_t>(cos, pair));
-      l.sin = load_words<kWords>(at<uint16_t>(sin, pair));
-    } else {
-      uint32_t bits[2][kPairs];
-#pragma unroll
-      for (int i = 0; i < kPairs; ++i) {
-        const int pair = l.pair + i < rot_half ? l.pair + i : 0;
-        bits[0][i] = load<uint16_t>(cos, pair);
-        bits[1][i] = load<uint16_t>(sin, pair);
-      }
-#pragma unroll
-      for (int i = 0; i < kWords; ++i) {
-        l.cos.w[i] = bits[0][2 * i] | bits[0][2 * i + 1] << 16;
-        l.sin.w[i] = bits[1][2 * i] | bits[1][2 * i + 1] << 16;
-      }
-    }
+    return wide;
   }
 
   // The lane's part of the tree. Squares of 16-bit values are exact in fp32.
-  static RDNA35_DEVICE float sum_of_squares(const Words<kWords> (&x)[2]) {
+  static RDNA35_DEVICE float sum_of_squares(const Halves& x) {
     float sums[kPairs];
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
-      const float a = element(x[0], i), b = element(x[1], i);
+      const float a = element(x.half[0].w, i), b = element(x.half[1].w, i);
       sums[i] = fused_multiply_add(a, a, b * b);
     }
 #pragma unroll
@@ -215,6 +223,7 @@ struct RopeCache : Ownership<kHeadDim> {
     return sums[0];
   }
 
+  // And the group's. Every lane of the wave takes part.
   template <int kLaneMask = 1>
   static RDNA35_DEVICE void sum_over_group(PerLane<float>& x) {
     if constexpr (kLaneMask < kLanes) {
@@ -223,40 +232,23 @@ struct RopeCache : Ownership<kHeadDim> {
     }
   }
 
-  static RDNA35_DEVICE float weight_of(const RopeCacheParams& p, const Lane& l,
-                                       int half, int i) {
-    if (p.flags & kWeightsFp32) return as_float(l.weight[half].w[i]);
-    const uint32_t word = l.weight[half].w[i / 2];
-    return i & 1 ? T::high(word) : T::low(word);
-  }
-
   // x * inverse * weight, rounded where vLLM's RMSNorm and GemmaRMSNorm do.
-  static RDNA35_DEVICE void normalise(const RopeCacheParams& p, const Lane& l,
-                                      bool is_q, float inverse,
+  static RDNA35_DEVICE void normalise(const RopeCacheParams& p, float inverse,
+                                      const WideHalves& weight,
                                       float (&x)[2][kPairs]) {
-    const bool weighted = !l.is_v;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
+      const uint32_t* words = weight.half[half].w;
 #pragma unroll
-      for (int i = 0; i < kPairs; ++i) x[half][i] *= inverse;
-    }
-    if (p.flags & kNormInFp32) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-#pragma unroll
-        for (int i = 0; i < kPairs; ++i) {
-          const float w = p.weight_offset + weight_of(p, l, half, i);
-          x[half][i] = T::round(weighted ? x[half][i] * w : x[half][i]);
-        }
-      }
-    } else {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-#pragma unroll
-        for (int i = 0; i < kPairs; ++i) {
-          const float w = weight_of(p, l, half, i);
-          x[half][i] = T::round(x[half][i]);
-          x[half][i] = weighted ? T::round(x[half][i] * w) : x[half][i];
+      for (int i = 0; i < kPairs; ++i) {
+        float& y = x[half][i];
+        y *= inverse;
+        if (p.flags & kWeightsFp32) {
+          y = T::round_any(y * (p.weight_offset + as_float(words[i])));
+        } else if (p.flags & kNormInFp32) {
+          y = T::round(y * (p.weight_offset + element(words, i)));
+        } else {
+          y = T::round(T::round(y) * element(words, i));
         }
       }
     }
@@ -270,143 +262,217 @@ struct RopeCache : Ownership<kHeadDim> {
     return 1.0f + p.scale_beta * log_of(1.0f + static_cast<float>(periods));
   }
 
-  template <bool kVectors>
-  static RDNA35_DEVICE void run(const RopeCacheParams& p, int token, int wave) {
-    const int64_t position = load<int64_t>(p.positions, token);
-    const bool mapped = token < p.num_slots_mapped;
-    const int64_t slot = load<int64_t>(p.slot_mapping, mapped ? token : 0);
+  static RDNA35_DEVICE WaveHeads heads_of(const HeadsParams& heads, int token,
+                                          int first_head, int num_heads) {
+    return {at(heads.src, token, heads.src_token_stride, first_head,
+               heads.src_head_stride),
+            heads.dst ? at(heads.dst, token, heads.dst_token_stride, first_head,
+                           heads.dst_head_stride)
+                      : nullptr,
+            num_heads - first_head, heads.src_head_stride,
+            heads.dst_head_stride};
+  }
 
-    const bool is_q = wave < p.q_waves;
-    const int first_unit = (is_q ? wave : wave - p.q_waves) * kHeads;
-    const int units = is_q ? p.num_q_heads : 2 * p.num_kv_heads;
+  // Lanes without a head or a pair of their own take part in every step on
+  // another's values, and store nothing.
+  static RDNA35_DEVICE Place place_of(const WaveHeads& heads, int lane) {
+    const int head = lane / kLanes;
+    const int pair = lane % kLanes * kPairs;
+    const bool idle = pair >= kHeadPairs;
+    return {head < heads.num_heads && !idle, idle,
+            head < heads.num_heads ? head : heads.num_heads - 1,
+            idle ? 0 : pair};
+  }
 
-    PerLane<Lane> lanes;
-    PerLane<float> squares;
+  static RDNA35_DEVICE bool is_cached(const RopeCacheParams& p, bool mapped,
+                                      int64_t slot) {
+    // A slot from the device is not trusted: one that is negative or past the
+    // cache is not written.
+    return mapped && static_cast<uint64_t>(slot) < p.num_slots;
+  }
+
+  // The row of a head in the cache at a valid slot: K, and V behind it.
+  static RDNA35_DEVICE void* cache_row(const RopeCacheParams& p, int64_t slot,
+                                       int first_head, int element) {
+    const uint32_t valid = static_cast<uint32_t>(slot);
+    const uint32_t block = static_cast<uint32_t>(
+        static_cast<uint64_t>(valid) * p.block_magic >> p.block_shift);
+    void* const in_block = at(p.cache, block, p.cache_block_stride,
+                              valid - block * p.block_size,
+                              p.cache_slot_stride);
+    return at(in_block, first_head, p.cache_head_stride, element, 1);
+  }
+
+  // One wave of V: copied, normed first if wanted.
+  static RDNA35_DEVICE void wave_of_v(const RopeCacheParams& p, int token,
+                                      int first_head) {
+    const bool mapped = token < p.num_mapped;
+    const int64_t slot =
+        load_uniform<int64_t>(p.slot_mapping, mapped ? token : 0);
+    const WaveHeads heads = heads_of(p.v, token, first_head, p.num_kv_heads);
+    PerLane<Place> places;
+    PerLane<Halves> x;
     for_each_lane([&](int lane) {
-      Lane& l = lanes[lane];
-      // Lanes without a head or a pair of their own take part in every step
-      // on another's values and store nothing.
-      int unit = first_unit + lane / kLanes;
-      l.owns = unit < units;
-      unit = l.owns ? unit : units - 1;
-      l.is_v = !is_q && (unit & 1);
-      l.head = is_q ? unit : unit >> 1;
-      l.pair = lane % kLanes * kPairs;
-      const bool idle = l.pair >= kHeadPairs;
-      l.owns = l.owns && !idle;
-      l.pair = idle ? 0 : l.pair;
-
-      const void* src = is_q ? p.q.src : l.is_v ? p.v.src : p.k.src;
-      const int32_t token_stride = is_q     ? p.q.src_token_stride
-                                   : l.is_v ? p.v.src_token_stride
-                                            : p.k.src_token_stride;
-      const int32_t head_stride = is_q     ? p.q.src_head_stride
-                                  : l.is_v ? p.v.src_head_stride
-                                           : p.k.src_head_stride;
-      src = at<uint16_t>(src, static_cast<int64_t>(token) * token_stride +
-                                  static_cast<int64_t>(l.head) * head_stride);
-      load_pairs<kVectors>(src, l.pair, p.rot_half, l.x);
-      if constexpr (kNormed) {
-        if (p.flags & kNormQK)
-          load_weight<kVectors>(p, is_q ? p.q_weight : p.k_weight, l);
-      }
+      const Place at = places[lane] = place_of(heads, lane);
+      x[lane] = load_pairs(heads.src, kBytes * at.head * heads.src_head_stride,
+                           at.pair, kHeadPairs);
     });
 
-    // Clamped into the table: a position from the device is not trusted.
-    int64_t row = position > p.row_low ? position : p.row_low;
-    row = (row < p.row_high ? row : p.row_high) - p.row_low;
-    if (p.rot_half > 0) {
-      for_each_lane(
-          [&](int lane) { load_cos_sin<kVectors>(p, row, lanes[lane]); });
+    if (p.flags & kNormV) {
+      PerLane<float> squares;
+      for_each_lane([&](int lane) {
+        squares[lane] = places[lane].idle ? 0.0f : sum_of_squares(x[lane]);
+      });
+      sum_over_group(squares);
+      for_each_lane([&](int lane) {
+        const float inverse = inverse_sqrt(squares[lane] / kHeadDim + p.eps);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+#pragma unroll
+          for (int w = 0; w < kWords; ++w) {
+            uint32_t& word = x[lane].half[half].w[w];
+            word = T::pack(T::low(word) * inverse, T::high(word) * inverse);
+          }
+        }
+      });
     }
 
+    const bool cached = is_cached(p, mapped, slot);
+    void* const cache = cache_row(p, slot, first_head, kHeadDim);
+    for_each_lane([&](int lane) {
+      const Place& place = places[lane];
+      if (place.owns && heads.dst) {
+        store_pairs(heads.dst, kBytes * place.head * heads.dst_head_stride,
+                    place.pair, kHeadPairs, x[lane]);
+      }
+      if (place.owns && cached) {
+        store_pairs(at(cache, place.head, p.cache_head_stride, 0, 0), 0,
+                    place.pair, kHeadPairs, x[lane]);
+      }
+    });
+  }
+
+  // One wave of Q or K.
+  static RDNA35_DEVICE void wave_of_qk(const RopeCacheParams& p, int token,
+                                       bool is_q, int first_head) {
+    HeadsParams params = p.q;
+    const void* weight = p.q_weight;
+    int num_heads = p.num_q_heads;
+    if (!is_q) {
+      params = p.k;
+      weight = p.k_weight;
+      num_heads = p.num_kv_heads;
+      keep_branch();
+    }
+    const bool rotated = p.rot_half > 0;
+    const bool scaled = is_q && p.scale_beta != 0.0f;
+
+    // Round trip 2. None of its loads, nor those of the third, is under a
+    // branch: where paths with fewer loads meet, the compiler waits for all.
+    const int64_t position = load_uniform<int64_t>(p.positions, token);
+    const bool mapped = token < p.num_mapped;
+    const int64_t slot =
+        load_uniform<int64_t>(p.slot_mapping, mapped ? token : 0);
+    const WaveHeads heads = heads_of(params, token, first_head, num_heads);
+    PerLane<Lane> lanes;
+    for_each_lane([&](int lane) {
+      Lane& l = lanes[lane];
+      const Place at = l.place = place_of(heads, lane);
+      l.x = load_pairs(heads.src, kBytes * at.head * heads.src_head_stride,
+                       at.pair, p.rot_half);
+      if constexpr (kNormed) {
+        l.weight =
+            load_weight(weight, p.flags & kWeightsFp32, at.pair, p.rot_half);
+      }
+    });
+    arrive_together(position, slot);
+
+    // Round trip 3. A position from the device is not trusted: it is clamped
+    // into the table. Without one, any row of memory serves.
+    int64_t row = position > p.row_low ? position : p.row_low;
+    row = (row < p.row_high ? row : p.row_high) - p.row_low;
+    const void* cos_sin =
+        rotated ? at(p.cos_sin, row, 2 * p.rot_half, 0, 0) : heads.src;
+    for_each_lane([&](int lane) {
+      Lane& l = lanes[lane];
+      l.cos_sin = load_cos_sin(cos_sin, l.place.pair, p.rot_half);
+    });
+
+    PerLane<float> squares;
     if constexpr (kNormed) {
       for_each_lane([&](int lane) {
-        const bool idle = lane % kLanes * kPairs >= kHeadPairs;
-        squares[lane] = idle ? 0.0f : sum_of_squares(lanes[lane].x);
+        const Lane& l = lanes[lane];
+        squares[lane] = l.place.idle ? 0.0f : sum_of_squares(l.x);
       });
       sum_over_group(squares);
     }
-
-    const bool write = mapped && static_cast<uint64_t>(slot) < p.num_slots;
-    const uint32_t block = static_cast<uint32_t>(
-        static_cast<uint64_t>(static_cast<uint32_t>(slot)) * p.block_magic >>
-        p.block_shift);
-    const uint32_t slot_in_block =
-        static_cast<uint32_t>(slot) - block * p.block_size;
-    void* cache_row = at<uint16_t>(p.cache, block * p.cache_block_stride +
-                                       slot_in_block * p.cache_slot_stride);
-    const bool scaled = is_q && p.scale_beta != 0.0f;
     const float scale = scaled ? q_scale(p, position) : 1.0f;
+    const bool cached = !is_q && is_cached(p, mapped, slot);
+    void* const cache = cache_row(p, slot, first_head, 0);
 
     for_each_lane([&](int lane) {
       const Lane& l = lanes[lane];
+      const Place& place = l.place;
       float x[2][kPairs];
 #pragma unroll
       for (int i = 0; i < kPairs; ++i) {
-        x[0][i] = element(l.x[0], i);
-        x[1][i] = element(l.x[1], i);
+        x[0][i] = element(l.x.half[0].w, i);
+        x[1][i] = element(l.x.half[1].w, i);
       }
-
-      bool normed = false;
       if constexpr (kNormed) {
-        normed = p.flags & (l.is_v ? kNormV : kNormQK);
-        if (normed) {
-          const float mean = squares[lane] / kHeadDim;
-          normalise(p, l, is_q, inverse_sqrt(mean + p.eps), x);
-        }
+        normalise(p, inverse_sqrt(squares[lane] / kHeadDim + p.eps), l.weight,
+                  x);
       }
 
-      Words<kWords> out[2];
+      Halves out;
 #pragma unroll
       for (int w = 0; w < kWords; ++w) {
-        uint32_t changed = 0;
+        uint32_t turned = 0;  // a mask of the word's elements
 #pragma unroll
         for (int i = 2 * w; i < 2 * w + 2; ++i) {
-          const bool rotates = !l.is_v && l.pair + i < p.rot_half;
-          const float cos = element(l.cos, i), sin = element(l.sin, i);
           const float a = x[0][i], b = x[1][i];
-          x[0][i] = rotates ? fused_multiply_add(a, cos, -(b * sin)) : a;
-          x[1][i] = rotates ? fused_multiply_add(b, cos, a * sin) : b;
-          if (rotates || normed || scaled) changed |= 0xffffu << 16 * (i & 1);
+          const float cos = element(l.cos_sin.half[0].w, i);
+          const float sin = element(l.cos_sin.half[1].w, i);
+          const bool turns = rotates(place.pair, i, p.rot_half);
+          x[0][i] = turns ? fused_multiply_add(a, cos, -(b * sin)) : a;
+          x[1][i] = turns ? fused_multiply_add(b, cos, a * sin) : b;
+          turned |= turns ? 0xffff << 16 * (i & 1) : 0;
         }
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           uint32_t word = T::pack(x[half][2 * w], x[half][2 * w + 1]);
           if (scaled) word = T::pack(T::low(word) * scale, T::high(word) * scale);
-          // What nothing touched stays the bits it was, a signalling NaN too.
-          out[half].w[w] = (word & changed) | (l.x[half].w[w] & ~changed);
+          // What nothing touches stays the bits it was, a signalling NaN too.
+          const uint32_t changed = kNormed || scaled ? 0xffffffff : turned;
+          out.half[half].w[w] =
+              (word & changed) | (l.x.half[half].w[w] & ~changed);
         }
       }
 
-      void* dst = is_q ? p.q.dst : l.is_v ? p.v.dst : p.k.dst;
-      const int32_t token_stride = is_q     ? p.q.dst_token_stride
-                                   : l.is_v ? p.v.dst_token_stride
-                                            : p.k.dst_token_stride;
-      const int32_t head_stride = is_q     ? p.q.dst_head_stride
-                                  : l.is_v ? p.v.dst_head_stride
-                                           : p.k.dst_head_stride;
-      if (l.owns && dst) {
-        dst = at<uint16_t>(dst, static_cast<int64_t>(token) * token_stride +
-                                    static_cast<int64_t>(l.head) * head_stride);
-        store_pairs<kVectors>(dst, l.pair, p.rot_half, out);
+      if (place.owns) {
+        store_pairs(heads.dst, kBytes * place.head * heads.dst_head_stride,
+                    place.pair, p.rot_half, out);
       }
-      if (l.owns && !is_q && write) {
-        store_pairs<kVectors>(
-            at<uint16_t>(cache_row, l.head * p.cache_head_stride +
-                                        (l.is_v ? kHeadDim : 0)),
-            l.pair, p.rot_half, out);
+      if (place.owns && cached) {
+        store_pairs(at(cache, place.head, p.cache_head_stride, 0, 0), 0,
+                    place.pair, p.rot_half, out);
       }
     });
   }
 
-  // One wave of one token.
+  // Whether the lane's pair i turns: all of a vector's pairs or none.
+  static RDNA35_DEVICE bool rotates(int pair, int i, int rot_half) {
+    return pair + (kVectors ? 0 : i) < rot_half;
+  }
+
+  // One wave of one token: first those of Q, then of K, then of V.
   static RDNA35_DEVICE void wave(const RopeCacheParams& p, int token,
                                  int wave) {
-    if (p.flags & kVectors) {
-      run<true>(p, token, wave);
+    const int kv_wave = wave - p.q_waves;
+    if (kv_wave >= p.kv_waves) {
+      wave_of_v(p, token, kHeads * (kv_wave - p.kv_waves));
     } else {
-      run<false>(p, token, wave);
+      wave_of_qk(p, token, kv_wave < 0, kHeads * (kv_wave < 0 ? wave : kv_wave));
     }
   }
 };

@@ -24,19 +24,19 @@ struct HeadsParams {
   int32_t dst_head_stride;
 };
 
-// The kernel's only argument. Its fields are loaded together at the kernel's
-// start: the first of the memory round trips.
+// The kernel's only argument: 256 bytes, which a wave loads at once at its
+// start, the first of the memory round trips.
 struct RopeCacheParams {
   const int64_t* positions;     // [T]
-  const int64_t* slot_mapping;  // [num_slots_mapped]; never null: positions if
-                                // there is no cache or no slot
-  const void* cos_sin;          // [max_pos, 2 * rot_half]; null: no rotation
-  const void* q_weight;         // [D]; read by the norm kernels alone
-  const void* k_weight;         // [D]
-  void* cache;                  // packed K then V rows; null: no write
+  const int64_t* slot_mapping;  // [num_mapped]; without a cache or a slot:
+                                // positions, so that a read is always safe
+  const void* cos_sin;          // [max_pos, 2 * rot_half]
+  const void* q_weight;         // [D], read by the norm kernels
+  const void* k_weight;         // [D], likewise
+  void* cache;                  // rows of K then V; null: no write
   HeadsParams q, k, v;
 
-  // Cache strides in elements of its three outer dimensions.
+  // Cache strides in elements, of its three outer dimensions.
   int64_t cache_block_stride;
   int64_t cache_head_stride;
   int64_t cache_slot_stride;
@@ -46,45 +46,46 @@ struct RopeCacheParams {
   int64_t row_low;
   int64_t row_high;
 
-  // block = slot * block_magic >> block_shift, exact for every valid slot.
-  uint32_t block_magic;
-  uint32_t block_shift;
-  uint32_t block_size;        // tokens
-  uint32_t num_slots;         // blocks * block_size
-  int32_t num_slots_mapped;   // S <= T: tokens past it are not written
-
-  int32_t num_q_heads;
-  int32_t num_kv_heads;
-  int32_t q_waves;    // waves that serve Q of one token; the others serve K, V
-  int32_t num_waves;  // waves that serve one token
-  int32_t rot_half;           // rot / 2
-  int32_t waves_per_group;    // waves in a workgroup
+  // Llama-4 scaling of Q; beta 0: off.
+  int64_t scale_orig_max;  // tokens
+  float scale_beta;
 
   float eps;
   float weight_offset;  // the norm multiplies by weight_offset + w
-  float scale_beta;     // llama-4 scaling of Q; 0: off
-  int64_t scale_orig_max;
 
-  // Choices that are the same for the whole launch.
-  uint32_t flags;
+  // block = slot * block_magic >> block_shift, exact for every valid slot.
+  uint32_t block_magic;
+  uint32_t block_shift;
+  uint32_t block_size;  // tokens
+  uint32_t num_slots;   // blocks * block_size; 0: no cache
+  int32_t num_mapped;   // S <= T: tokens from here on are not written
+
+  int32_t num_q_heads;
+  int32_t num_kv_heads;
+  int32_t q_waves;  // waves that serve the Q heads of one token
+  int32_t kv_waves;  // waves that serve its K heads; as many serve V
+  int32_t rot_half;  // rot / 2; 0: no rotation
+  int32_t waves_per_group;  // waves in a workgroup
+
+  uint32_t flags;  // RopeCacheFlags: choices that hold for the whole launch
+  uint32_t reserved;
 };
+static_assert(sizeof(RopeCacheParams) == 256, "loaded as four 64-byte words");
 
 enum RopeCacheFlags : uint32_t {
-  // Every vector that a lane moves is aligned and inside one half of a head:
-  // a lane moves its elements in whole vectors, else one by one.
+  // Every vector that a lane moves is aligned and lies on one side of rot: a
+  // lane moves its elements in whole vectors, else one by one.
   kVectors = 1,
-  // The norm keeps the product with the weight in fp32 (an fp32 weight, or a
-  // weight with an offset): one rounding, else two.
-  kNormInFp32 = 2,
+  // V is normed, without a weight.
+  kNormV = 2,
   // q_weight and k_weight are fp32, else of the activation's dtype.
   kWeightsFp32 = 4,
-  // Q and K are normed, by a norm kernel.
-  kNormQK = 8,
-  // V is normed, without a weight, by a norm kernel.
-  kNormV = 16,
+  // The product with a 16-bit weight stays fp32, as with an offset or with an
+  // fp32 weight: one rounding, else two.
+  kNormInFp32 = 8,
 };
 
-// The kernels: one per activation dtype, head size and "something is normed".
+// The kernels: one per activation dtype, head size and "Q and K are normed".
 // All else is decided by wave-uniform branches on RopeCacheParams.
 // X(dtype name, C++ type, head_dim, normed name, normed)
 #define RDNA35_KERNELS_OF(X, name, type, head_dim) \

@@ -74,6 +74,31 @@ RDNA35_DEVICE uint32_t uniform(uint32_t x) {
   return __builtin_amdgcn_readfirstlane(x);
 }
 
+// At the end of a branch that is the same for all lanes: keeps it a branch, and
+// keeps its loads of the argument in it. Merged, they would become loads from a
+// chosen address, and the argument would move from registers to memory.
+RDNA35_DEVICE void keep_branch() { asm volatile("" : : : "memory"); }
+
+// Two loads under way in scalar registers are waited for here, together. The
+// compiler would sink the load that is used later below this wait.
+RDNA35_DEVICE void arrive_together(int64_t a, int64_t b) {
+  asm volatile("" : : "s"(a), "s"(b));
+}
+
+// The whole argument in scalar registers at once. Left to itself the compiler
+// loads each field where it is first used: a round trip after each wait.
+RDNA35_DEVICE RopeCacheParams load_params(const RopeCacheParams& p) {
+  typedef uint32_t Line __attribute__((ext_vector_type(16)));
+  Line lines[4];
+  __builtin_memcpy(lines, &p, sizeof(p));
+  asm volatile(""
+               : "+s"(lines[0]), "+s"(lines[1]), "+s"(lines[2]),
+                 "+s"(lines[3]));
+  RopeCacheParams loaded;
+  __builtin_memcpy(&loaded, lines, sizeof(p));
+  return loaded;
+}
+
 template <class F>
 RDNA35_DEVICE void for_each_lane(F f) {
   f(static_cast<int>(thread() % kWaveSize));
@@ -104,21 +129,29 @@ RDNA35_DEVICE void add_from_lane_xor(PerLane<float>& x) {
   x.value += from_lane_xor<kLaneMask>(x.value);
 }
 
+// An element that all lanes share and the launch does not write: through the
+// scalar cache into scalar registers.
 template <class V>
-RDNA35_DEVICE V load(const void* base, int64_t index) {
-  return static_cast<const RDNA35_GLOBAL V*>(
-      (const RDNA35_GLOBAL void*)base)[index];
+RDNA35_DEVICE V load_uniform(const V* base, int64_t index) {
+  return ((const __attribute__((address_space(4))) V*)base)[index];
+}
+
+// `bytes` past a base that all lanes share: the offset of a lane is 32 bits, so
+// that the base stays in scalar registers.
+template <class V>
+RDNA35_DEVICE V load(const void* base, uint32_t bytes) {
+  return *(const RDNA35_GLOBAL V*)((const RDNA35_GLOBAL char*)base + bytes);
 }
 
 template <class V>
-RDNA35_DEVICE void store(void* base, int64_t index, V value) {
-  static_cast<RDNA35_GLOBAL V*>((RDNA35_GLOBAL void*)base)[index] = value;
+RDNA35_DEVICE void store(void* base, uint32_t bytes, V value) {
+  *(RDNA35_GLOBAL V*)((RDNA35_GLOBAL char*)base + bytes) = value;
 }
 
 template <int kWords>
-RDNA35_DEVICE Words<kWords> load_words(const void* p) {
+RDNA35_DEVICE Words<kWords> load_words(const void* base, uint32_t bytes) {
   typedef uint32_t Vector __attribute__((ext_vector_type(kWords)));
-  const Vector v = load<Vector>(p, 0);
+  const Vector v = load<Vector>(base, bytes);
   Words<kWords> words;
   #pragma unroll
   for (int i = 0; i < kWords; ++i) words.w[i] = v[i];
@@ -126,12 +159,13 @@ RDNA35_DEVICE Words<kWords> load_words(const void* p) {
 }
 
 template <int kWords>
-RDNA35_DEVICE void store_words(void* p, const Words<kWords>& words) {
+RDNA35_DEVICE void store_words(void* base, uint32_t bytes,
+                               const Words<kWords>& words) {
   typedef uint32_t Vector __attribute__((ext_vector_type(kWords)));
   Vector v;
   #pragma unroll
   for (int i = 0; i < kWords; ++i) v[i] = words.w[i];
-  store<Vector>(p, 0, v);
+  store<Vector>(base, bytes, v);
 }
 
 RDNA35_DEVICE float fused_multiply_add(float a, float b, float c) {
@@ -158,6 +192,7 @@ struct Half {
   static RDNA35_DEVICE float low(uint32_t word) { return widen(word); }
   static RDNA35_DEVICE float high(uint32_t word) { return widen(word >> 16); }
   static RDNA35_DEVICE float round(float x) { return widen(narrow(x)); }
+  static RDNA35_DEVICE float round_any(float x) { return round(x); }
   static RDNA35_DEVICE uint32_t pack(float low, float high) {
     return narrow(low) | narrow(high) << 16;
   }
@@ -171,6 +206,11 @@ RDNA35_DEVICE uint32_t grid_x() { return blockIdx.x; }
 RDNA35_DEVICE uint32_t grid_y() { return blockIdx.y; }
 RDNA35_DEVICE uint32_t thread() { return threadIdx.x; }
 RDNA35_DEVICE uint32_t uniform(uint32_t x) { return x; }
+RDNA35_DEVICE void keep_branch() {}
+RDNA35_DEVICE void arrive_together(int64_t, int64_t) {}
+RDNA35_DEVICE const RopeCacheParams& load_params(const RopeCacheParams& p) {
+  return p;  // in constant memory already
+}
 
 template <class F>
 RDNA35_DEVICE void for_each_lane(F f) {
@@ -189,38 +229,43 @@ RDNA35_DEVICE void add_from_lane_xor(PerLane<float>& x) {
 }
 
 template <class V>
-RDNA35_DEVICE V load(const void* base, int64_t index) {
-  return static_cast<const V*>(base)[index];
+RDNA35_DEVICE V load_uniform(const V* base, int64_t index) {
+  return base[index];
 }
 
 template <class V>
-RDNA35_DEVICE void store(void* base, int64_t index, V value) {
-  static_cast<V*>(base)[index] = value;
+RDNA35_DEVICE V load(const void* base, uint32_t bytes) {
+  return *reinterpret_cast<const V*>(static_cast<const char*>(base) + bytes);
+}
+
+template <class V>
+RDNA35_DEVICE void store(void* base, uint32_t bytes, V value) {
+  *reinterpret_cast<V*>(static_cast<char*>(base) + bytes) = value;
 }
 
 template <int kWords>
-RDNA35_DEVICE Words<kWords> load_words(const void* p) {
+RDNA35_DEVICE Words<kWords> load_words(const void* base, uint32_t bytes) {
   Words<kWords> words;
   if constexpr (kWords == 4) {
-    const uint4 v = load<uint4>(p, 0);
+    const uint4 v = load<uint4>(base, bytes);
     words.w[0] = v.x, words.w[1] = v.y, words.w[2] = v.z, words.w[3] = v.w;
-  } else if constexpr (kWords == 2) {
-    const uint2 v = load<uint2>(p, 0);
-    words.w[0] = v.x, words.w[1] = v.y;
   } else {
-    words.w[0] = load<uint32_t>(p, 0);
+    static_assert(kWords == 2);
+    const uint2 v = load<uint2>(base, bytes);
+    words.w[0] = v.x, words.w[1] = v.y;
   }
   return words;
 }
 
 template <int kWords>
-RDNA35_DEVICE void store_words(void* p, const Words<kWords>& words) {
+RDNA35_DEVICE void store_words(void* base, uint32_t bytes,
+                               const Words<kWords>& words) {
+  const uint32_t(&w)[kWords] = words.w;
   if constexpr (kWords == 4) {
-    store(p, 0, make_uint4(words.w[0], words.w[1], words.w[2], words.w[3]));
-  } else if constexpr (kWords == 2) {
-    store(p, 0, make_uint2(words.w[0], words.w[1]));
+    store(base, bytes, make_uint4(w[0], w[1], w[2], w[3]));
   } else {
-    store(p, 0, words.w[0]);
+    static_assert(kWords == 2);
+    store(base, bytes, make_uint2(w[0], w[1]));
   }
 }
 
@@ -244,6 +289,7 @@ struct Half {
   static RDNA35_DEVICE float low(uint32_t word) { return widen(word); }
   static RDNA35_DEVICE float high(uint32_t word) { return widen(word >> 16); }
   static RDNA35_DEVICE float round(float x) { return widen(narrow(x)); }
+  static RDNA35_DEVICE float round_any(float x) { return round(x); }
   static RDNA35_DEVICE uint32_t pack(float low, float high) {
     uint32_t word;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
@@ -274,26 +320,35 @@ inline void add_from_lane_xor(PerLane<float>& x) {
   });
 }
 
+inline void keep_branch() {}
+inline void arrive_together(int64_t, int64_t) {}
+
 template <class V>
-inline V load(const void* base, int64_t index) {
+inline V load_uniform(const V* base, int64_t index) {
+  return base[index];
+}
+
+template <class V>
+inline V load(const void* base, uint32_t bytes) {
   V value;
-  memcpy(&value, static_cast<const char*>(base) + index * sizeof(V), sizeof(V));
+  memcpy(&value, static_cast<const char*>(base) + bytes, sizeof(V));
   return value;
 }
 
 template <class V>
-inline void store(void* base, int64_t index, V value) {
-  memcpy(static_cast<char*>(base) + index * sizeof(V), &value, sizeof(V));
+inline void store(void* base, uint32_t bytes, V value) {
+  memcpy(static_cast<char*>(base) + bytes, &value, sizeof(V));
 }
 
 template <int kWords>
-inline Words<kWords> load_words(const void* p) {
-  return load<Words<kWords>>(p, 0);
+inline Words<kWords> load_words(const void* base, uint32_t bytes) {
+  return load<Words<kWords>>(base, bytes);
 }
 
 template <int kWords>
-inline void store_words(void* p, const Words<kWords>& words) {
-  store(p, 0, words);
+inline void store_words(void* base, uint32_t bytes,
+                        const Words<kWords>& words) {
+  store(base, bytes, words);
 }
 
 inline float fused_multiply_add(float a, float b, float c) {
@@ -326,6 +381,7 @@ struct Half {
   static float low(uint32_t word) { return widen(word & 0xffff); }
   static float high(uint32_t word) { return widen(word >> 16); }
   static float round(float x) { return widen(narrow(x)); }
+  static float round_any(float x) { return round(x); }
   static uint32_t pack(float low, float high) {
     return narrow(low) | narrow(high) << 16;
   }
@@ -350,6 +406,7 @@ struct BFloat16 {
     return word;
   }
   static RDNA35_DEVICE float round(float x) { return low(pack(x, 0.0f)); }
+  static RDNA35_DEVICE float round_any(float x) { return round(x); }
 #else
   static RDNA35_DEVICE uint32_t pack(float low, float high) {
     return round_bf16_word(low) >> 16 | (round_bf16_word(high) & 0xffff0000);
@@ -357,6 +414,7 @@ struct BFloat16 {
   static RDNA35_DEVICE float round(float x) {
     return as_float(round_bf16_word(x) & 0xffff0000);
   }
+  static RDNA35_DEVICE float round_any(float x) { return x == x ? round(x) : x; }
 #endif
 };
 

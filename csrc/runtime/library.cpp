@@ -6,6 +6,7 @@
 // (the launcher), on torch's stable C ABI. Takes the arguments from torch's
 // boxed stack, describes the tensors, and calls.
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -202,6 +203,14 @@ void load_on_gpu(StableIValue* values, uint64_t, uint64_t) {
   load_rope_cache(device);
 }
 
+// What torch says of the last call that failed; torch 2.13 and newer can say.
+const char* torch_reason() {
+  using What = const char*();
+  What* const what = reinterpret_cast<What*>(
+      dlsym(RTLD_DEFAULT, "torch_exception_get_what_without_backtrace"));
+  return what != nullptr ? what() : "";
+}
+
 // The registration, undone when the library is unloaded. Nothing is thrown: it
 // would end the process, as this runs inside dlopen.
 class Registration {
@@ -234,10 +243,10 @@ class Registration {
       return true;
     }
     fprintf(stderr,
-            "librdna35.so: torch refused to define %s::%s (see its message "
-            "above); where this process had it already, from vLLM's own "
-            "_rocm_C or another copy of this library, that one stays in use\n",
-            kNamespace, kOp);
+            "librdna35.so: torch does not take %s::%s from this library; one "
+            "that it has already, from vLLM's _rocm_C or another copy of the "
+            "library, stays in use. %s\n",
+            kNamespace, kOp, torch_reason());
     return false;
   }
 
@@ -247,8 +256,9 @@ class Registration {
                                      &library) != 0 ||
         torch_library_impl(library, kOp, op, TORCH_TARGET_VERSION) != 0 ||
         torch_library_impl(library, kLoadOp, load, TORCH_TARGET_VERSION) != 0) {
-      fprintf(stderr, "librdna35.so: torch refused the %s kernels of %s::%s\n",
-              key, kNamespace, kOp);
+      fprintf(stderr,
+              "librdna35.so: torch does not take the %s kernels of %s::%s. %s\n",
+              key, kNamespace, kOp, torch_reason());
     }
   }
 
