@@ -35,7 +35,7 @@ test-fast: ## the tests for every change, at most ten minutes
 	@$(python) -m pytest -q -m "not gpu and not slow"
 
 test-gpu: ## the GPU tests, on the GPU found
-	$(call need,test)
+	$(call need,gpu)
 	@$(python) -m pytest -q -m gpu
 
 op: ## the op library and the code objects: build/op
