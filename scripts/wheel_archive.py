@@ -67,7 +67,9 @@ def _stored_span(stream: BinaryIO, info: zipfile.ZipInfo) -> tuple[int, int]:
     stream.seek(info.header_offset)
     header = stream.read(_LOCAL_HEADER.size)
     if len(header) < _LOCAL_HEADER.size or header[:4] != b"PK\3\4":
-        raise Fault(f"{stream.name}: {info.filename} has no local header; fetch or build the wheel again")
+        raise Fault(
+            f"{stream.name}: {info.filename} has no local header; fetch or build the wheel again"
+        )
     name_length, extra_length = _LOCAL_HEADER.unpack(header)[-2:]
     return info.header_offset + _LOCAL_HEADER.size + name_length + extra_length, info.compress_size
 
@@ -91,7 +93,7 @@ class WheelWriter:
 
     def __init__(self, stream: BinaryIO, timestamp: int) -> None:
         self._stream = stream
-        # Zip has no dates before 1980, and no time zone: UTC, so that every machine writes the same.
+        # Zip knows no time zone (UTC: the same on every machine) and no date before 1980.
         date = max(time.gmtime(timestamp)[:6], (1980, 1, 1, 0, 0, 0))
         self._dos_time = date[3] << 11 | date[4] << 5 | date[5] // 2
         self._dos_date = (date[0] - 1980) << 9 | date[1] << 5 | date[2]
@@ -112,9 +114,11 @@ class WheelWriter:
         self._stream.write(data)
 
     def copy(self, name: str, source: BinaryIO, info: zipfile.ZipInfo) -> None:
-        """Adds the member `info` of the archive `source` as `name`, its compressed bytes as they are."""
+        """Adds the member `info` of the archive `source` as `name`, its bytes not even inflated."""
         if info.flag_bits & _ENCRYPTED:
-            raise Fault(f"{source.name}: {info.filename} is encrypted; use a wheel that pip can install")
+            raise Fault(
+                f"{source.name}: {info.filename} is encrypted; use a wheel that pip can install"
+            )
         year, month, day, hour, minute, second = info.date_time
         offset, left = _stored_span(source, info)
         self._head(
@@ -131,7 +135,9 @@ class WheelWriter:
         while left:
             block = source.read(min(left, _COPY_BYTES))
             if not block:
-                raise Fault(f"{source.name}: ends inside {info.filename}; fetch or build the wheel again")
+                raise Fault(
+                    f"{source.name}: ends inside {info.filename}; fetch or build the wheel again"
+                )
             self._stream.write(block)
             left -= len(block)
 
@@ -141,9 +147,13 @@ class WheelWriter:
         directory = b"".join(self._central)
         count = len(self._central)
         if count > _MAX_U16 or start + len(directory) > _MAX_U32:
-            raise Fault(f"{count} members, {start} bytes: beyond the 65535 members and 4 GiB of a plain zip file")
+            raise Fault(
+                f"{count} members, {start} bytes: more than the 65535 and 4 GiB of a plain zip"
+            )
         self._stream.write(directory)
-        self._stream.write(_END_RECORD.pack(b"PK\5\6", 0, 0, count, count, len(directory), start, 0))
+        self._stream.write(
+            _END_RECORD.pack(b"PK\5\6", 0, 0, count, count, len(directory), start, 0)
+        )
 
     def _head(
         self,
@@ -159,25 +169,30 @@ class WheelWriter:
     ) -> None:
         offset = self._stream.tell()
         if max(offset, size, compressed_size) > _MAX_U32:
-            raise Fault(f"{name}: at {offset} bytes into the wheel, {size} bytes: beyond the 4 GiB of a plain zip file")
+            raise Fault(f"{name}: {size} bytes, after {offset}: more than the 4 GiB of a plain zip")
         raw_name = name.encode("utf-8")
         flags = 0 if name.isascii() else _NAME_IS_UTF8
         common = (flags, method, dos_time, dos_date, crc, compressed_size, size, len(raw_name), 0)
         self._stream.write(_LOCAL_HEADER.pack(b"PK\3\4", _ZIP_2_0, *common) + raw_name)
         self._central.append(
-            _CENTRAL_HEADER.pack(b"PK\1\2", _MADE_ON_UNIX, _ZIP_2_0, *common, 0, 0, 0, attributes, offset) + raw_name
+            _CENTRAL_HEADER.pack(
+                b"PK\1\2", _MADE_ON_UNIX, _ZIP_2_0, *common, 0, 0, 0, attributes, offset
+            )
+            + raw_name
         )
 
 
 def member_order(name: str) -> tuple[bool, bool, str]:
-    """Sort key of members: by name, the metadata after the packages, RECORD last (as wheels advise)."""
+    """Sort key of members: by name, the metadata after the packages, RECORD last."""
     in_dist_info = ".dist-info/" in name
     return in_dist_info, in_dist_info and name.endswith(".dist-info/RECORD"), name
 
 
 def record_hash(data: bytes) -> str:
     """The hash of a content as RECORD writes it."""
-    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode("ascii")
+    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode(
+        "ascii"
+    )
 
 
 def parse_record(data: bytes) -> dict[str, tuple[str, str]]:

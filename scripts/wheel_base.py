@@ -1,8 +1,8 @@
-"""The series laid over a base wheel: what the wheel has stays byte for byte, the series comes on top."""
+"""The series laid over a base wheel, whose other members stay byte for byte what they were."""
 
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from packaging.version import Version
@@ -16,8 +16,8 @@ from scripts.wheel_archive import (
     parse_record,
     read_member,
 )
-from scripts.wheel_pack import Kept, New, pack
 from scripts.wheel_changes import Changes
+from scripts.wheel_pack import Kept, New, pack
 from scripts.wheel_version import (
     VERSION_FILE,
     WheelName,
@@ -38,7 +38,15 @@ def rocm_extension(archive: zipfile.ZipFile) -> str | None:
     return next(filter(ROCM_EXTENSION.fullmatch, archive.namelist()), None)
 
 
-def build(pin: Pin, changes: Changes, op: Mapping[str, New], base: Path, force: bool, work: Path) -> Path:
+def rocm_lacks(base: Path) -> list[str]:
+    """What a wheel lacks of a ROCm wheel of vLLM; nothing for one that is."""
+    with open_wheel(base) as archive:
+        return _rocm_lacks(archive, parse_wheel_name(base).version)
+
+
+def build(
+    pin: Pin, changes: Changes, op: Mapping[str, New], base: Path, force: bool, work: Path
+) -> Path:
     """Lays the series over the wheel `base` and returns the path of the new wheel, in `work`.
 
     Refuses, by a Fault that says which, a wheel of another vLLM and one whose files the series
@@ -65,7 +73,9 @@ def build(pin: Pin, changes: Changes, op: Mapping[str, New], base: Path, force: 
     return wheel
 
 
-def kept_members(archive: zipfile.ZipFile, changes: Changes, op: Mapping[str, New], base_dist_info: str) -> list[str]:
+def kept_members(
+    archive: zipfile.ZipFile, changes: Changes, op: Iterable[str], base_dist_info: str
+) -> list[str]:
     """The members of a base wheel that a wheel laid over it has unchanged."""
     replaced = {
         *changes.patched,
@@ -86,6 +96,11 @@ def renamed_member(name: str, base_name: WheelName, new_name: WheelName) -> str:
         if folder == f"vllm-{base_name.version}{suffix}":
             return f"vllm-{new_name.version}{suffix}{slash}{rest}"
     return name
+
+
+def _rocm_lacks(archive: zipfile.ZipFile, version: Version) -> list[str]:
+    lacks = [] if rocm_extension(archive) else ["no vllm/_rocm_C*.so in it"]
+    return lacks + ([] if is_rocm(version) else [f"no +rocm in its version {version}"])
 
 
 def _check_version(archive: zipfile.ZipFile, base: Path, name: WheelName, pin: Pin) -> None:
@@ -114,8 +129,7 @@ def _check_kind(
             f"{base.name} already has the series ({', '.join(signs)});"
             " use the wheel that the series was laid over, or FORCE=1"
         )
-    lacks = [] if rocm_extension(archive) else ["no vllm/_rocm_C*.so in it"]
-    lacks += [] if is_rocm(version) else [f"no +rocm in its version {version}"]
+    lacks = _rocm_lacks(archive, version)
     if lacks and not force:
         raise Fault(
             f"{base.name} is no ROCm wheel ({', '.join(lacks)}) and would not serve on Strix Halo;"
@@ -132,7 +146,9 @@ def _check_patched(
         if name not in present:
             if patched_before and name not in changes.head:
                 continue
-            raise Fault(f"{base.name} has no {name}, which the series patches; use a complete wheel of vLLM")
+            raise Fault(
+                f"{base.name} has no {name}, which the series patches; use a complete wheel of vLLM"
+            )
         data = read_member(archive, name)
         if changes.pin[name].holds(data):
             continue
@@ -152,7 +168,9 @@ def _kept(archive: zipfile.ZipFile, base_name: WheelName, name: WheelName) -> di
         if info.is_dir() or info.filename == record_name:
             continue
         if info.filename not in record:
-            raise Fault(f"{archive.filename}: RECORD has no row for {info.filename}; fetch the wheel again")
+            raise Fault(
+                f"{archive.filename}: RECORD has no row for {info.filename}; fetch the wheel again"
+            )
         members[renamed_member(info.filename, base_name, name)] = Kept(info, record[info.filename])
     return members
 

@@ -8,15 +8,13 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
+from elftools.elf.sections import SymbolTableSection
 
 EM_AMDGPU = 224
 
 # EF_AMDGPU_MACH of e_flags (LLVM's User Guide for AMDGPU Backend, "ELF Header").
 _MACH_MASK = 0xFF
 _MACH = {"gfx1150": 0x43, "gfx1151": 0x4A, "gfx1152": 0x55, "gfx1153": 0x58}
-
-# 64-bit little-endian ELF for the HSA ABI (EI_OSABI 64): how a code object starts.
-_CODE_OBJECT = b"\x7fELF\x02\x01\x01\x40"
 
 # The newest symbol versions of the oldest system that the wheels are for: glibc 2.35 and GCC 12's
 # run-time libraries (Ubuntu 22.04).
@@ -54,7 +52,7 @@ def _symbol_problems(elf: ELFFile) -> Iterator[str]:
                 match = _VERSION.fullmatch(auxiliary.name)
                 newest = _NEWEST.get(match[1]) if match else None
                 if match is None or newest is None:
-                    yield f"needs {auxiliary.name} of {library.name}, which glibc 2.35 and GCC 12 do not promise"
+                    yield f"needs {auxiliary.name} of {library.name}, not in glibc 2.35 or GCC 12"
                 elif tuple(map(int, match[2].split("."))) > newest:
                     limit = ".".join(map(str, newest))
                     yield f"needs {auxiliary.name} of {library.name}, newer than {match[1]}_{limit}"
@@ -65,15 +63,21 @@ def _link_problems(elf: ELFFile) -> Iterator[str]:
         if not isinstance(section, DynamicSection):
             continue
         for tag in section.iter_tags():
-            if tag.entry.d_tag == "DT_NEEDED" and not _LINKED.fullmatch(tag.needed):
-                yield f"is linked to {tag.needed}"
+            # pyelftools gives a tag that holds a string an attribute of the tag's name.
+            needed = getattr(tag, "needed", None)
+            if needed is not None and not _LINKED.fullmatch(needed):
+                yield f"is linked to {needed}"
             elif tag.entry.d_tag in ("DT_RPATH", "DT_RUNPATH"):
                 yield f"has a search path for libraries ({tag.entry.d_tag})"
 
 
-def code_object_offsets(library: bytes) -> list[int]:
-    """Where in the library code objects start, in bytes."""
-    return [match.start() for match in re.finditer(re.escape(_CODE_OBJECT), library)]
+def sections(data: bytes, prefix: str) -> dict[str, bytes]:
+    """The sections of an ELF file whose names start with `prefix`; none where it is no ELF file."""
+    try:
+        elf = ELFFile(io.BytesIO(data))
+        return {s.name: s.data() for s in elf.iter_sections() if s.name.startswith(prefix)}
+    except ELFError:
+        return {}
 
 
 def code_object_problems(image: bytes, architecture: str) -> list[str]:
@@ -84,7 +88,7 @@ def code_object_problems(image: bytes, architecture: str) -> list[str]:
         if elf["e_machine"] not in ("EM_AMDGPU", EM_AMDGPU) or elf["e_type"] != "ET_DYN":
             return [f"not loadable code for an AMD GPU ({elf['e_machine']}, {elf['e_type']})"]
         if architecture not in _MACH:
-            return [f"{architecture} has no machine number in {__name__}; add it from LLVM's AMDGPU guide"]
+            return [f"no machine number for it in {__name__}; add it from LLVM's AMDGPU guide"]
         if mach != _MACH[architecture]:
             made_for = next((name for name, number in _MACH.items() if number == mach), hex(mach))
             return [f"code for {made_for}"]
@@ -92,7 +96,9 @@ def code_object_problems(image: bytes, architecture: str) -> list[str]:
         if not loads or any(load["p_offset"] + load["p_filesz"] > len(image) for load in loads):
             return ["nothing to load in it, or cut short"]
         symbols = elf.get_section_by_name(".dynsym")
-        if symbols is None or not any(s.name.endswith(".kd") for s in symbols.iter_symbols()):
+        if not isinstance(symbols, SymbolTableSection) or not any(
+            s.name.endswith(".kd") for s in symbols.iter_symbols()
+        ):
             return ["no kernel in it"]
         return []
     except ELFError as error:

@@ -1,70 +1,62 @@
-"""The op library as a member of a wheel, and the list of the code objects in it."""
+"""The op library as a member of a wheel, and the code objects in it."""
 
 import hashlib
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 from scripts import paths
 from scripts.errors import Fault
 from scripts.wheel_archive import PROGRAM_MODE
-from scripts.wheel_elf import code_object_offsets, code_object_problems, library_problems
+from scripts.wheel_elf import code_object_problems, library_problems, sections
 from scripts.wheel_pack import New
 
-LIBRARY = "vllm/librdna35.so"
-MANIFEST = "vllm/librdna35.json"
+MEMBER = "vllm/librdna35.so"
+
+# The library's build puts each code object and their list into sections of their own.
+_SECTION = ".rdna35."
+_MANIFEST = f"{_SECTION}manifest"
+
+_SCHEMA = b"rdna35_rope_cache("
 
 
-@dataclass(frozen=True)
-class CodeObject:
-    """A row of the manifest: the device code of one architecture, as it lies in the library."""
-
-    architecture: str
-    size: int  # bytes
-    sha256: str
-
-
-def members(folder: Path = paths.OP) -> dict[str, New]:
-    """The members of a wheel that `make op` makes; raises Fault where it has not."""
+def members(library: Path = paths.OP_LIBRARY) -> dict[str, New]:
+    """What `make op` gives a wheel; raises Fault where there is no library."""
     try:
-        return {
-            LIBRARY: New((folder / "librdna35.so").read_bytes(), PROGRAM_MODE),
-            MANIFEST: New((folder / "manifest.json").read_bytes()),
-        }
+        return {MEMBER: New(library.read_bytes(), PROGRAM_MODE)}
     except OSError as error:
-        raise Fault(f"{error.filename}: {error.strerror}; run `make op`") from None
+        raise Fault(f"{library}: {error.strerror}; run `make op`") from None
 
 
-def parse_manifest(data: bytes) -> dict[str, CodeObject]:
-    """Architecture -> code object; raises ValueError where the manifest has another form."""
+def has_op(extension: bytes) -> bool:
+    """Whether an extension module registers the op."""
+    return _SCHEMA in extension
+
+
+def problems(library: bytes, architectures: tuple[str, ...]) -> list[str]:
+    """What is wrong with the library: how it links, what it registers, each architecture's code."""
+    found = library_problems(library)
+    if not has_op(library):
+        found.append("does not register rdna35_rope_cache")
+    parts = sections(library, _SECTION)
     try:
-        rows = json.loads(data)["code_objects"]
-        return {
-            architecture: CodeObject(architecture, int(row["size"]), str(row["sha256"]))
-            for architecture, row in rows.items()
-        }
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"not a table of code objects ({error!r})") from None
-
-
-def problems(library: bytes, manifest: bytes, architectures: tuple[str, ...]) -> list[str]:
-    """What is wrong with the library or its manifest, each with the member's name in front."""
-    found = [f"{LIBRARY}: {problem}" for problem in library_problems(library)]
-    try:
-        rows = parse_manifest(manifest)
-    except ValueError as error:
-        return [*found, f"{MANIFEST}: {error}"]
-    offsets = code_object_offsets(library)
+        rows = json.loads(parts[_MANIFEST])["code_objects"]
+        listed = {arch: (row["section"], row["size"], row["sha256"]) for arch, row in rows.items()}
+    except KeyError as error:
+        return [*found, f"its manifest of code objects has no {error.args[0]}"]
+    except (AttributeError, TypeError, ValueError) as error:
+        return [*found, f"its manifest of code objects is not one ({error})"]
     for architecture in architectures:
-        row = rows.pop(architecture, None)
-        if row is None:
-            found.append(f"{MANIFEST}: no code object for {architecture}")
+        if architecture not in listed:
+            found.append(f"no code object for {architecture} in its manifest")
             continue
-        images = (library[offset : offset + row.size] for offset in offsets)
-        image = next((i for i in images if hashlib.sha256(i).hexdigest() == row.sha256), None)
+        section, size, sha256 = listed.pop(architecture)
+        image = parts.get(section)
         if image is None:
-            found.append(f"{LIBRARY}: the manifest's code object for {architecture} is not in it")
+            found.append(f"no code object for {architecture} in it, though its manifest lists one")
+        elif len(image) != size or hashlib.sha256(image).hexdigest() != sha256:
+            found.append(f"the code object for {architecture} is not the manifest's")
         else:
-            found += [f"{LIBRARY}: code object for {architecture}: {problem}" for problem in code_object_problems(image, architecture)]
-    found += [f"{MANIFEST}: lists {architecture}, which pin.toml does not" for architecture in rows]
+            wrong = code_object_problems(image, architecture)
+            found += [f"the code object for {architecture}: {problem}" for problem in wrong]
+    found += [f"code for {architecture}, which pin.toml does not list" for architecture in listed]
     return found

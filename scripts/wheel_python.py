@@ -13,8 +13,8 @@ from scripts.errors import Fault
 from scripts.git import Git, GitError
 from scripts.pin import Pin
 from scripts.wheel_archive import FILE_MODE, PROGRAM_MODE
-from scripts.wheel_pack import New, pack
 from scripts.wheel_changes import Changes
+from scripts.wheel_pack import New, pack
 from scripts.wheel_version import WheelName, series_version
 
 # The library is machine code for this platform; everything else is Python for any.
@@ -72,8 +72,7 @@ def run_setup(source: Path, arguments: list[str], env: Mapping[str, str]) -> str
         [sys.executable, "setup.py", *arguments],
         cwd=source,
         env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
     )
     if done.returncode:
@@ -98,8 +97,12 @@ def _package(library: Path, changes: Changes) -> dict[str, New]:
 def _metadata(folder: Path, name: WheelName) -> dict[str, New]:
     made = [path.name for path in folder.iterdir()]
     if made != [name.dist_info]:
-        raise Fault(f"vLLM's setup.py made {made} and not [{name.dist_info!r}]; see its get_vllm_version()")
-    wheel_file = f"Wheel-Version: 1.0\nGenerator: scripts.wheel\nRoot-Is-Purelib: false\nTag: {name.tags}\n"
+        raise Fault(
+            f"vLLM's setup.py made {made} and not [{name.dist_info!r}]; see its get_vllm_version()"
+        )
+    wheel_file = (
+        f"Wheel-Version: 1.0\nGenerator: scripts.wheel\nRoot-Is-Purelib: false\nTag: {name.tags}\n"
+    )
     members = {f"{name.dist_info}/WHEEL": New(wheel_file.encode())}
     for path in (folder / name.dist_info).rglob("*"):
         if path.is_file():

@@ -22,7 +22,7 @@ _TUPLE_LINE = re.compile(r"^__version_tuple__ = version_tuple = .*$", re.MULTILI
 def series_version(base: Version, number: int) -> Version:
     """The version of series `number` over `base`: 0.33.0 -> 0.33.0+gfx1151.1.
 
-    A local part stays in front (+rocm72 -> +rocm72.gfx1151.1); that of an earlier series is replaced.
+    A local part stays in front (+rocm72 -> +rocm72.gfx1151.1); an earlier series' is replaced.
     """
     local = _SERIES_PART.sub("", base.local or "")
     return Version(f"{base.public}+{local}{'.' if local else ''}{LABEL}.{number}")
@@ -62,7 +62,9 @@ def parse_wheel_name(path: Path) -> WheelName:
     try:
         project, version, _, _ = parse_wheel_filename(name)
     except (InvalidWheelFilename, InvalidVersion) as error:
-        raise Fault(f"{path}: not the file name of a wheel ({error}); give the wheel its name back") from None
+        raise Fault(
+            f"{path}: not the file name of a wheel ({error}); give the wheel its name back"
+        ) from None
     if project != "vllm":
         raise Fault(f"{path}: a wheel of {project}, not of vllm; give vLLM's")
     return WheelName(version, "-".join(name.removesuffix(".whl").split("-")[-3:]))
@@ -78,14 +80,18 @@ def metadata_version(metadata: bytes) -> str | None:
 def with_metadata_version(metadata: bytes, version: Version) -> bytes:
     """METADATA with another version and every other byte kept."""
     head, gap, body = metadata.partition(b"\n\n")
-    head, count = re.subn(rb"^Version: *[^\r\n]*", f"Version: {version}".encode(), head, flags=re.MULTILINE)
+    head, count = re.subn(
+        rb"^Version: *[^\r\n]*", f"Version: {version}".encode(), head, flags=re.MULTILINE
+    )
     if count != 1:
-        raise Fault(f"METADATA has {count} Version fields, not one; use a wheel as vLLM's build made it")
+        raise Fault(
+            f"METADATA has {count} Version fields, not one; use a wheel as vLLM's build made it"
+        )
     return head + gap + body
 
 
 def version_file_versions(source: str) -> tuple[object, object]:
-    """`__version__` and `__version_tuple__` of vllm/_version.py, None where they do not stand there."""
+    """`__version__` and `__version_tuple__` of vllm/_version.py; None for one not in it."""
     values = []
     for line in _VERSION_LINE, _TUPLE_LINE:
         match = line.search(source)
@@ -100,15 +106,18 @@ def version_tuple(version: Version) -> tuple[int | str, ...]:
 
 def with_version_file_version(source: str, version: Version) -> str:
     """vllm/_version.py with another version and every other line kept."""
-    lines = {
-        _VERSION_LINE: f"__version__ = version = {str(version)!r}",
-        _TUPLE_LINE: f"__version_tuple__ = version_tuple = {version_tuple(version)!r}",
-    }
-    for pattern, line in lines.items():
-        source, count = pattern.subn(lambda _, line=line: line, source)
-        if count != 1:
-            name = line.partition(" ")[0]
-            raise Fault(f"{VERSION_FILE} sets {name} {count} times, not once; use a wheel as vLLM's build made it")
+    lines = (
+        (_VERSION_LINE, "__version__ = version", str(version)),
+        (_TUPLE_LINE, "__version_tuple__ = version_tuple", version_tuple(version)),
+    )
+    for pattern, names, value in lines:
+        parts = pattern.split(source)
+        if len(parts) != 2:
+            raise Fault(
+                f"{VERSION_FILE} sets {names.split()[0]} {len(parts) - 1} times, not once;"
+                " use a wheel of vLLM's build"
+            )
+        source = f"{parts[0]}{names} = {value!r}{parts[1]}"
     return source
 
 
