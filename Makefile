@@ -20,8 +20,8 @@ need = @$(found) -m scripts.venv $(1)
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r t d; do printf '%-10s %s\n' "$$t" "$$d"; done
 
-wheel: ## the patched wheel: dist/*.whl (BASE_WHEEL=<file>: laid over that wheel)
-	$(call need,build)
+wheel: ## the patched wheel: dist/*.whl (BASE_WHEEL=<file>: laid over that wheel; FORCE=1)
+	$(call need,wheel)
 	@$(python) -m scripts.wheel
 
 test: ## every test that needs no GPU

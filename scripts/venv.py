@@ -1,6 +1,6 @@
 """Gives `.venv` what a target needs, at the versions of pin.toml; what is there is left alone.
 
-    python -m scripts.venv build|test|lint
+    python -m scripts.venv build|wheel|test|lint
 
 Run by any Python that vLLM supports. With PYTHON=<interpreter> nothing is installed: what that
 interpreter lacks is named instead, of any version, since it is the user's own.
@@ -22,12 +22,13 @@ from scripts.pin import Pin, load_pin
 # Groups of pin.toml that each step stands on.
 STEPS = {
     "build": ("build",),
+    "wheel": ("build",),
     "gpu": ("build", "test"),
     "test": ("build", "test"),
     "lint": ("build", "test", "lint"),
 }
 # Steps that import vLLM, and so need its requirements.
-WITH_VLLM = ("test", "lint")
+WITH_VLLM = ("wheel", "test", "lint")
 REQUIREMENTS = "requirements/common.txt"
 # What an interpreter of the user's may do without: programs on the path, and the clang whose
 # absence scripts.op reports where it finds no ROCm either.
