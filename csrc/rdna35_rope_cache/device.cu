@@ -13,21 +13,15 @@ RDNA35_DEVICE void rope_cache(const RopeCacheParams& argument) {
   const int token = static_cast<int>(grid_x());
   const int wave = static_cast<int>(grid_y() * p.waves_per_group +
                                     uniform(thread() / kWaveSize));
-  if (wave >= p.q_waves + 2 * p.kv_waves) return;
-  if (p.flags & kVectors) {
-    RopeCache<T, kHeadDim, kNormed, true>::wave(p, token, wave);
-  } else {
-    RopeCache<T, kHeadDim, kNormed, false>::wave(p, token, wave);
-  }
+  rope_cache_wave<T, kHeadDim, kNormed>(p, token, wave);
 }
 
 }  // namespace rdna35
 
-#define RDNA35_ENTRY(name, type, head_dim, normed_name, normed)              \
-  extern "C" RDNA35_KERNEL void RDNA35_KERNEL_NAME(name, head_dim,           \
-                                                   normed_name)(             \
-      const rdna35::RopeCacheParams p) {                                     \
-    rdna35::rope_cache<rdna35::type, head_dim, normed>(p);                   \
+#define RDNA35_ENTRY(name, type, head_dim, normed_name, normed)       \
+  extern "C" RDNA35_KERNEL void RDNA35_KERNEL_NAME(                   \
+      name, head_dim, normed_name)(const rdna35::RopeCacheParams p) { \
+    rdna35::rope_cache<rdna35::type, head_dim, normed>(p);            \
   }
 
 RDNA35_KERNELS(RDNA35_ENTRY)

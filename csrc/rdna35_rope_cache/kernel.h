@@ -49,7 +49,7 @@ struct Ownership {
   static_assert(kHeadPairs % kPairs == 0 && kLanes <= kWaveSize);
 };
 
-// One launch of one kernel. kVectors: see the flag of that name.
+// One kernel, on vectors or element by element (the flag kVectors).
 template <class T, int kHeadDim, bool kNormed, bool kVectors>
 struct RopeCache {
   using Owner = Ownership<kHeadDim>;
@@ -125,12 +125,12 @@ struct RopeCache {
       x.half[1] = load_words<kWords>(base, second(0));
     } else {
       uint32_t bits[2][kPairs];
-#pragma unroll
+      RDNA35_UNROLL
       for (int i = 0; i < kPairs; ++i) {
         bits[0][i] = load<uint16_t>(base, first(i));
         bits[1][i] = load<uint16_t>(base, second(i));
       }
-#pragma unroll
+      RDNA35_UNROLL
       for (int w = 0; w < kWords; ++w) {
         x.half[0].w[w] = bits[0][2 * w] | bits[0][2 * w + 1] << 16;
         x.half[1].w[w] = bits[1][2 * w] | bits[1][2 * w + 1] << 16;
@@ -153,7 +153,7 @@ struct RopeCache {
       store_words(base, bytes + kBytes * first_of(pair, rot_half), x.half[0]);
       store_words(base, bytes + kBytes * second_of(pair, rot_half), x.half[1]);
     } else {
-#pragma unroll
+      RDNA35_UNROLL
       for (int i = 0; i < kPairs; ++i) {
         const int shift = 16 * (i & 1);
         store(base, bytes + kBytes * first_of(pair + i, rot_half),
@@ -179,21 +179,21 @@ struct RopeCache {
     WideHalves wide;
     if (!fp32) {
       const Halves narrow = load_pairs(weight, 0, pair, rot_half);
-#pragma unroll
+      RDNA35_UNROLL
       for (int w = 0; w < kWords; ++w) {
         wide.half[0].w[w] = narrow.half[0].w[w];
         wide.half[1].w[w] = narrow.half[1].w[w];
       }
     } else {
       constexpr int kStep = kVectors ? 4 : 1;  // 16 bytes at a time, or one
-#pragma unroll
+      RDNA35_UNROLL
       for (int i = 0; i < kPairs; i += kStep) {
         const uint32_t first = 4 * first_of(pair + i, rot_half);
         const uint32_t second = 4 * second_of(pair + i, rot_half);
         if constexpr (kVectors) {
           const Words<4> a = load_words<4>(weight, first);
           const Words<4> b = load_words<4>(weight, second);
-#pragma unroll
+          RDNA35_UNROLL
           for (int j = 0; j < 4; ++j) {
             wide.half[0].w[i + j] = a.w[j];
             wide.half[1].w[i + j] = b.w[j];
@@ -210,14 +210,14 @@ struct RopeCache {
   // The lane's part of the tree. Squares of 16-bit values are exact in fp32.
   static RDNA35_DEVICE float sum_of_squares(const Halves& x) {
     float sums[kPairs];
-#pragma unroll
+    RDNA35_UNROLL
     for (int i = 0; i < kPairs; ++i) {
       const float a = element(x.half[0].w, i), b = element(x.half[1].w, i);
       sums[i] = fused_multiply_add(a, a, b * b);
     }
-#pragma unroll
+    RDNA35_UNROLL
     for (int width = 1; width < kPairs; width *= 2) {
-#pragma unroll
+      RDNA35_UNROLL
       for (int i = 0; i < kPairs; i += 2 * width) sums[i] += sums[i + width];
     }
     return sums[0];
@@ -236,10 +236,10 @@ struct RopeCache {
   static RDNA35_DEVICE void normalise(const RopeCacheParams& p, float inverse,
                                       const WideHalves& weight,
                                       float (&x)[2][kPairs]) {
-#pragma unroll
+    RDNA35_UNROLL
     for (int half = 0; half < 2; ++half) {
       const uint32_t* words = weight.half[half].w;
-#pragma unroll
+      RDNA35_UNROLL
       for (int i = 0; i < kPairs; ++i) {
         float& y = x[half][i];
         y *= inverse;
@@ -258,7 +258,8 @@ struct RopeCache {
   static RDNA35_DEVICE float q_scale(const RopeCacheParams& p,
                                      int64_t position) {
     const uint64_t from_zero = position > 0 ? position : 0;
-    const uint64_t periods = from_zero / static_cast<uint64_t>(p.scale_orig_max);
+    const uint64_t periods =
+        from_zero / static_cast<uint64_t>(p.scale_orig_max);
     return 1.0f + p.scale_beta * log_of(1.0f + static_cast<float>(periods));
   }
 
@@ -297,9 +298,9 @@ struct RopeCache {
     const uint32_t valid = static_cast<uint32_t>(slot);
     const uint32_t block = static_cast<uint32_t>(
         static_cast<uint64_t>(valid) * p.block_magic >> p.block_shift);
-    void* const in_block = at(p.cache, block, p.cache_block_stride,
-                              valid - block * p.block_size,
-                              p.cache_slot_stride);
+    void* const in_block =
+        at(p.cache, block, p.cache_block_stride, valid - block * p.block_size,
+           p.cache_slot_stride);
     return at(in_block, first_head, p.cache_head_stride, element, 1);
   }
 
@@ -326,9 +327,9 @@ struct RopeCache {
       sum_over_group(squares);
       for_each_lane([&](int lane) {
         const float inverse = inverse_sqrt(squares[lane] / kHeadDim + p.eps);
-#pragma unroll
+        RDNA35_UNROLL
         for (int half = 0; half < 2; ++half) {
-#pragma unroll
+          RDNA35_UNROLL
           for (int w = 0; w < kWords; ++w) {
             uint32_t& word = x[lane].half[half].w[w];
             word = T::pack(T::low(word) * inverse, T::high(word) * inverse);
@@ -397,6 +398,7 @@ struct RopeCache {
       Lane& l = lanes[lane];
       l.cos_sin = load_cos_sin(cos_sin, l.place.pair, p.rot_half);
     });
+    loads_issued();
 
     PerLane<float> squares;
     if constexpr (kNormed) {
@@ -414,7 +416,7 @@ struct RopeCache {
       const Lane& l = lanes[lane];
       const Place& place = l.place;
       float x[2][kPairs];
-#pragma unroll
+      RDNA35_UNROLL
       for (int i = 0; i < kPairs; ++i) {
         x[0][i] = element(l.x.half[0].w, i);
         x[1][i] = element(l.x.half[1].w, i);
@@ -425,10 +427,10 @@ struct RopeCache {
       }
 
       Halves out;
-#pragma unroll
+      RDNA35_UNROLL
       for (int w = 0; w < kWords; ++w) {
         uint32_t turned = 0;  // a mask of the word's elements
-#pragma unroll
+        RDNA35_UNROLL
         for (int i = 2 * w; i < 2 * w + 2; ++i) {
           const float a = x[0][i], b = x[1][i];
           const float cos = element(l.cos_sin.half[0].w, i);
@@ -438,10 +440,11 @@ struct RopeCache {
           x[1][i] = turns ? fused_multiply_add(b, cos, a * sin) : b;
           turned |= turns ? 0xffff << 16 * (i & 1) : 0;
         }
-#pragma unroll
+        RDNA35_UNROLL
         for (int half = 0; half < 2; ++half) {
           uint32_t word = T::pack(x[half][2 * w], x[half][2 * w + 1]);
-          if (scaled) word = T::pack(T::low(word) * scale, T::high(word) * scale);
+          if (scaled)
+            word = T::pack(T::low(word) * scale, T::high(word) * scale);
           // What nothing touches stays the bits it was, a signalling NaN too.
           const uint32_t changed = kNormed || scaled ? 0xffffffff : turned;
           out.half[half].w[w] =
@@ -472,9 +475,21 @@ struct RopeCache {
     if (kv_wave >= p.kv_waves) {
       wave_of_v(p, token, kHeads * (kv_wave - p.kv_waves));
     } else {
-      wave_of_qk(p, token, kv_wave < 0, kHeads * (kv_wave < 0 ? wave : kv_wave));
+      wave_of_qk(p, token, kv_wave < 0,
+                 kHeads * (kv_wave < 0 ? wave : kv_wave));
     }
   }
 };
+
+template <class T, int kHeadDim, bool kNormed>
+RDNA35_DEVICE void rope_cache_wave(const RopeCacheParams& p, int token,
+                                   int wave) {
+  if (wave >= p.num_waves) return;
+  if (p.flags & kVectors) {
+    RopeCache<T, kHeadDim, kNormed, true>::wave(p, token, wave);
+  } else {
+    RopeCache<T, kHeadDim, kNormed, false>::wave(p, token, wave);
+  }
+}
 
 }  // namespace rdna35

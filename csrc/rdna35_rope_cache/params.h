@@ -62,13 +62,13 @@ struct RopeCacheParams {
 
   int32_t num_q_heads;
   int32_t num_kv_heads;
-  int32_t q_waves;  // waves that serve the Q heads of one token
-  int32_t kv_waves;  // waves that serve its K heads; as many serve V
-  int32_t rot_half;  // rot / 2; 0: no rotation
+  int32_t q_waves;          // waves that serve the Q heads of one token
+  int32_t kv_waves;         // waves that serve its K heads; as many serve V
+  int32_t rot_half;         // rot / 2; 0: no rotation
+  int32_t num_waves;        // waves that serve one token, in all
   int32_t waves_per_group;  // waves in a workgroup
 
   uint32_t flags;  // RopeCacheFlags: choices that hold for the whole launch
-  uint32_t reserved;
 };
 static_assert(sizeof(RopeCacheParams) == 256, "loaded as four 64-byte words");
 

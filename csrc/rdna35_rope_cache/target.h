@@ -14,12 +14,19 @@
 
 #include "params.h"
 
+// Before a loop over an array that must stay in registers.
+#if defined(__HIP__) || defined(__CUDACC__)
+  #define RDNA35_UNROLL _Pragma("unroll")
+#else
+  #define RDNA35_UNROLL
+#endif
+
 #if defined(__HIP__)
   #define RDNA35_DEVICE __attribute__((device)) __attribute__((always_inline))
   // At most 8 waves a workgroup (kMaxWavesPerGroup); flat_work_group_size lets
   // the compiler use all of the registers that such a group may have.
-  #define RDNA35_KERNEL          \
-    __attribute__((global))      \
+  #define RDNA35_KERNEL     \
+    __attribute__((global)) \
     __attribute__((amdgpu_flat_work_group_size(32, 256)))
 #elif defined(__CUDACC__)
   #define RDNA35_DEVICE __device__ __forceinline__
@@ -84,6 +91,10 @@ RDNA35_DEVICE void keep_branch() { asm volatile("" : : : "memory"); }
 RDNA35_DEVICE void arrive_together(int64_t a, int64_t b) {
   asm volatile("" : : "s"(a), "s"(b));
 }
+
+// No instruction moves past this point: the loads above it are under way before
+// anything below it waits for an earlier one.
+RDNA35_DEVICE void loads_issued() { __builtin_amdgcn_sched_barrier(0); }
 
 // The whole argument in scalar registers at once. Left to itself the compiler
 // loads each field where it is first used: a round trip after each wait.
@@ -153,7 +164,7 @@ RDNA35_DEVICE Words<kWords> load_words(const void* base, uint32_t bytes) {
   typedef uint32_t Vector __attribute__((ext_vector_type(kWords)));
   const Vector v = load<Vector>(base, bytes);
   Words<kWords> words;
-  #pragma unroll
+  RDNA35_UNROLL
   for (int i = 0; i < kWords; ++i) words.w[i] = v[i];
   return words;
 }
@@ -163,7 +174,7 @@ RDNA35_DEVICE void store_words(void* base, uint32_t bytes,
                                const Words<kWords>& words) {
   typedef uint32_t Vector __attribute__((ext_vector_type(kWords)));
   Vector v;
-  #pragma unroll
+  RDNA35_UNROLL
   for (int i = 0; i < kWords; ++i) v[i] = words.w[i];
   store<Vector>(base, bytes, v);
 }
@@ -207,6 +218,7 @@ RDNA35_DEVICE uint32_t grid_y() { return blockIdx.y; }
 RDNA35_DEVICE uint32_t thread() { return threadIdx.x; }
 RDNA35_DEVICE uint32_t uniform(uint32_t x) { return x; }
 RDNA35_DEVICE void keep_branch() {}
+RDNA35_DEVICE void loads_issued() {}
 RDNA35_DEVICE void arrive_together(int64_t, int64_t) {}
 RDNA35_DEVICE const RopeCacheParams& load_params(const RopeCacheParams& p) {
   return p;  // in constant memory already
@@ -260,7 +272,7 @@ RDNA35_DEVICE Words<kWords> load_words(const void* base, uint32_t bytes) {
 template <int kWords>
 RDNA35_DEVICE void store_words(void* base, uint32_t bytes,
                                const Words<kWords>& words) {
-  const uint32_t(&w)[kWords] = words.w;
+  const uint32_t (&w)[kWords] = words.w;
   if constexpr (kWords == 4) {
     store(base, bytes, make_uint4(w[0], w[1], w[2], w[3]));
   } else {
@@ -321,6 +333,7 @@ inline void add_from_lane_xor(PerLane<float>& x) {
 }
 
 inline void keep_branch() {}
+inline void loads_issued() {}
 inline void arrive_together(int64_t, int64_t) {}
 
 template <class V>
@@ -342,7 +355,7 @@ inline void store(void* base, uint32_t bytes, V value) {
 
 template <int kWords>
 inline Words<kWords> load_words(const void* base, uint32_t bytes) {
-  return load<Words<kWords>>(base, bytes);
+  return load<Words<kWords> >(base, bytes);
 }
 
 template <int kWords>
@@ -363,20 +376,23 @@ struct Half {
     // that is exact for denormals too; infinity and NaN keep their exponent.
     const uint32_t magnitude = bits & 0x7fff;
     uint32_t wide = magnitude << 13;
-    wide = magnitude >= 0x7c00 ? wide | 0x7f800000 : as_bits(as_float(wide) * 0x1p112f);
+    wide = magnitude >= 0x7c00 ? wide | 0x7f800000
+                               : as_bits(as_float(wide) * 0x1p112f);
     return as_float(wide | (bits & 0x8000) << 16);
   }
   static uint32_t narrow(float x) {
     const uint32_t sign = as_bits(x) >> 16 & 0x8000;
     const uint32_t magnitude = as_bits(x) & 0x7fffffff;
-    if (magnitude > 0x7f800000) return sign | 0x7e00 | (magnitude >> 13 & 0x3ff);
+    if (magnitude > 0x7f800000)
+      return sign | 0x7e00 | (magnitude >> 13 & 0x3ff);
     if (magnitude >= 0x477ff000) return sign | 0x7c00;  // rounds past 65504
     if (magnitude < 0x38800000) {
       // Below the smallest normal: the addition aligns the mantissa to 2^-24
       // and rounds to nearest even.
       return sign | (as_bits(as_float(magnitude) + 0.5f) - as_bits(0.5f));
     }
-    return sign | (magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13;
+    return sign |
+           (magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13;
   }
   static float low(uint32_t word) { return widen(word & 0xffff); }
   static float high(uint32_t word) { return widen(word >> 16); }
@@ -414,7 +430,9 @@ struct BFloat16 {
   static RDNA35_DEVICE float round(float x) {
     return as_float(round_bf16_word(x) & 0xffff0000);
   }
-  static RDNA35_DEVICE float round_any(float x) { return x == x ? round(x) : x; }
+  static RDNA35_DEVICE float round_any(float x) {
+    return x == x ? round(x) : x;
+  }
 #endif
 };
 

@@ -1,0 +1,659 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+
+#include "checks.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+
+#include "kernel.h"
+
+namespace rdna35 {
+
+const char* const kRopeCacheSchema =
+    "rdna35_rope_cache("
+    "Tensor positions, Tensor(a!) q, Tensor(b!)? k, Tensor? v, "
+    "Tensor? cos_sin_cache, Tensor? q_weight, Tensor? k_weight, "
+    "bool v_norm, float eps, int pos_offset, "
+    "float q_scale_beta, int q_scale_orig_max, "
+    "Tensor(c!)? kv_cache, Tensor? slot_mapping, "
+    "Tensor(d!)? q_out, Tensor(e!)? k_out, Tensor(f!)? v_out, "
+    "float weight_offset=0.0, "
+    "bool is_neox=True, int[]? mrope_section=None, "
+    "bool mrope_interleaved=False, "
+    "Tensor? k_scale=None, Tensor? v_scale=None) -> ()";
+
+namespace {
+
+constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
+// A lane's byte offset from its wave's first head is 32 bits, over 8 heads.
+constexpr int64_t kMaxHeadStride = int64_t{1} << 27;
+
+template <class... Parts>
+[[noreturn]] void fail(const Parts&... parts) {
+  std::ostringstream message;
+  message << "rdna35_rope_cache: ";
+  (message << ... << parts);
+  throw std::runtime_error(message.str());
+}
+
+const char* dtype_name(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return "float16";
+    case DType::kBFloat16:
+      return "bfloat16";
+    case DType::kFloat32:
+      return "float32";
+    case DType::kInt64:
+      return "int64";
+    case DType::kOther:
+      break;
+  }
+  return "another dtype";
+}
+
+std::string list(const int64_t* values, int64_t count) {
+  std::ostringstream out;
+  out << '[';
+  for (int64_t i = 0; i < std::min<int64_t>(count, 4); ++i)
+    out << (i ? ", " : "") << values[i];
+  out << (count > 4 ? ", ...]" : "]");
+  return out.str();
+}
+
+int64_t element_bytes(DType dtype) {
+  return dtype == DType::kInt64 ? 8 : dtype == DType::kFloat32 ? 4 : 2;
+}
+
+int64_t number_of_elements(const TensorView& t) {
+  int64_t n = 1;
+  for (int64_t i = 0; i < t.dim; ++i) n *= t.sizes[i];
+  return n;
+}
+
+// A checked argument: its name for messages, and its view.
+struct Argument {
+  const char* name;
+  const TensorView& t;
+
+  void dtype(DType wanted, const char* why) const {
+    if (t.dtype != wanted) {
+      fail(name, " must be ", dtype_name(wanted), why, ", got ",
+           dtype_name(t.dtype));
+    }
+  }
+  void dim(int64_t wanted, const char* shape) const {
+    if (t.dim != wanted) {
+      fail(name, " must be ", shape, ", got ", t.dim, " dimensions of sizes ",
+           list(t.sizes, t.dim));
+    }
+  }
+  void size(int64_t i, int64_t wanted, const char* shape) const {
+    if (t.sizes[i] != wanted) {
+      fail(name, " must be ", shape, ": dimension ", i, " must be ", wanted,
+           ", got sizes ", list(t.sizes, t.dim));
+    }
+  }
+  void last_stride_one() const {
+    const int64_t last = t.dim - 1;
+    if (t.sizes[last] > 1 && t.strides[last] != 1) {
+      fail(name, " must have last stride 1, got strides ",
+           list(t.strides, t.dim));
+    }
+  }
+  void contiguous() const {
+    int64_t wanted = 1;
+    for (int64_t i = t.dim - 1; i >= 0; --i) {
+      if (t.sizes[i] > 1 && t.strides[i] != wanted) {
+        fail(name, " must be contiguous, got sizes ", list(t.sizes, t.dim),
+             " and strides ", list(t.strides, t.dim));
+      }
+      wanted *= t.sizes[i];
+    }
+  }
+  void fits(int64_t i, int64_t limit, const char* what) const {
+    if (t.sizes[i] > limit) {
+      fail(name, " has ", t.sizes[i], " ", what, ", more than the kernel's ",
+           limit);
+    }
+  }
+  void stride_fits(int64_t i, int64_t limit) const {
+    if (t.sizes[i] > 1 && t.strides[i] > limit) {
+      fail(name, " has stride ", t.strides[i], " in dimension ", i,
+           ", more than the kernel's ", limit, " elements");
+    }
+  }
+};
+
+// Heads [T, H, D] as sets of D consecutive elements.
+struct HeadsView {
+  const char* name;
+  const char* begin;
+  int64_t tokens, heads, head_dim;
+  int64_t token_stride, head_stride;
+
+  bool empty() const { return tokens == 0 || heads == 0; }
+  int64_t row() const { return (heads - 1) * head_stride + head_dim; }
+  const char* end() const {
+    return begin + 2 * ((tokens - 1) * token_stride + row());
+  }
+};
+
+HeadsView heads_view(const Argument& a) {
+  const TensorView& t = a.t;
+  // The stride of a dimension of one element means nothing.
+  return {a.name,
+          static_cast<const char*>(t.data),
+          t.sizes[0],
+          t.sizes[1],
+          t.sizes[2],
+          t.sizes[0] > 1 ? t.strides[0] : 0,
+          t.sizes[1] > 1 ? t.strides[1] : 0};
+}
+
+// Whether i * a + j * b + [0, length) meets [0, length) for an |i| < n, |j| < m
+// that are not both 0.
+bool meets_itself(int64_t n, int64_t a, int64_t m, int64_t b, int64_t length) {
+  if ((m <= 1 || b >= length) && (n <= 1 || a >= (m - 1) * b + length))
+    return false;
+  if ((n <= 1 || a >= length) && (m <= 1 || b >= (n - 1) * a + length))
+    return false;
+  if (n > 1 && a < length) return true;
+  for (int64_t j = 1; j < m; ++j) {
+    const int64_t nearest = a > 0 ? std::min(n - 1, j * b / a) : 0;
+    for (int64_t i = nearest; i <= std::min(nearest + 1, n - 1); ++i) {
+      const int64_t distance = j * b - i * a;
+      if (distance < length && -distance < length) return true;
+    }
+  }
+  return false;
+}
+
+void check_written_heads(const HeadsView& h) {
+  if (!h.empty() && meets_itself(h.tokens, h.token_stride, h.heads,
+                                 h.head_stride, h.head_dim)) {
+    fail(h.name, " is written and must not overlap itself, got strides [",
+         h.token_stride, ", ", h.head_stride, ", 1]");
+  }
+}
+
+bool same_heads(const HeadsView& a, const HeadsView& b) {
+  return a.begin == b.begin && a.tokens == b.tokens && a.heads == b.heads &&
+         a.token_stride == b.token_stride && a.head_stride == b.head_stride;
+}
+
+// Whether heads of rows that are `shift` elements apart meet.
+bool rows_meet(const HeadsView& a, const HeadsView& b, int64_t shift) {
+  if (shift >= a.row() || shift + b.row() <= 0) return false;
+  for (int64_t i = 0; i < a.heads; ++i) {
+    for (int64_t j = 0; j < b.heads; ++j) {
+      const int64_t distance = shift + j * b.head_stride - i * a.head_stride;
+      if (distance < b.head_dim && -distance < a.head_dim) return true;
+    }
+  }
+  return false;
+}
+
+bool heads_meet(const HeadsView& a, const HeadsView& b) {
+  if (a.empty() || b.empty() || a.end() <= b.begin || b.end() <= a.begin)
+    return false;
+  const int64_t bytes = b.begin - a.begin;
+  if (bytes % 2 != 0) return true;
+  const int64_t shift = bytes / 2;
+  if (a.tokens == 1 && b.tokens == 1) return rows_meet(a, b, shift);
+  const int64_t stride = a.tokens > 1 ? a.token_stride : b.token_stride;
+  const bool rows_apart = (a.tokens == 1 || a.token_stride == stride) &&
+                          (b.tokens == 1 || b.token_stride == stride) &&
+                          a.row() <= stride && b.row() <= stride;
+  if (rows_apart) {
+    // Token i of a against tokens of b: those whose rows can touch.
+    int64_t in_row = shift % stride;
+    if (in_row < 0) in_row += stride;
+    return rows_meet(a, b, in_row) || rows_meet(a, b, in_row - stride);
+  }
+  for (int64_t i = 0; i < a.tokens; ++i) {
+    for (int64_t j = 0; j < b.tokens; ++j) {
+      if (rows_meet(a, b, shift + j * b.token_stride - i * a.token_stride))
+        return true;
+    }
+  }
+  return false;
+}
+
+struct Bytes {
+  const char* name;
+  const char* begin;
+  const char* end;
+};
+
+Bytes bytes_of(const Argument& a) {
+  const char* begin = static_cast<const char*>(a.t.data);
+  if (number_of_elements(a.t) == 0) return {a.name, begin, begin};
+  int64_t last = 0;
+  for (int64_t i = 0; i < a.t.dim; ++i)
+    last += (a.t.sizes[i] - 1) * a.t.strides[i];
+  return {a.name, begin, begin + (last + 1) * element_bytes(a.t.dtype)};
+}
+
+Bytes bytes_of(const HeadsView& h) {
+  return {h.name, h.begin, h.empty() ? h.begin : h.end()};
+}
+
+void check_apart(const Bytes& written, const Bytes& other) {
+  if (written.begin < written.end && other.begin < other.end &&
+      written.begin < other.end && other.begin < written.end) {
+    fail(written.name, " is written and must not overlap ", other.name);
+  }
+}
+
+// Whether rows of 2D elements of a cache meet each other: exact where its
+// dimensions nest, as all of vLLM's layouts do, by trial where not.
+bool cache_meets_itself(const TensorView& t, int64_t row) {
+  struct Dimension {
+    int64_t size, stride;
+  };
+  std::array<Dimension, 3> dims;  // the outer ones, by stride
+  int count = 0;
+  for (int i = 0; i < 3; ++i) {
+    if (t.sizes[i] <= 1) continue;
+    int at = count++;
+    for (; at > 0 && dims[at - 1].stride > t.strides[i]; --at)
+      dims[at] = dims[at - 1];
+    dims[at] = {t.sizes[i], t.strides[i]};
+  }
+  int64_t reach = row;
+  bool nested = true;
+  for (int i = 0; i < count; ++i) {
+    nested = nested && dims[i].stride >= reach;
+    reach += (dims[i].size - 1) * dims[i].stride;
+  }
+  if (nested) return false;
+  if (dims[0].stride < row) return true;
+  if (count < 3) {
+    return meets_itself(dims[0].size, dims[0].stride, dims[1].size,
+                        dims[1].stride, row);
+  }
+  for (int64_t i = 1 - dims[0].size; i < dims[0].size; ++i) {
+    for (int64_t j = 1 - dims[1].size; j < dims[1].size; ++j) {
+      const int64_t at = i * dims[0].stride + j * dims[1].stride;
+      if ((i || j) && at > -row && at < row) return true;
+      const int64_t k = std::clamp<int64_t>(-at / dims[2].stride,
+                                            1 - dims[2].size, dims[2].size - 1);
+      for (int64_t near = k - 1; near <= k + 1; ++near) {
+        const int64_t distance = at + near * dims[2].stride;
+        if ((i || j || near) && near > -dims[2].size && near < dims[2].size &&
+            distance > -row && distance < row) {
+          return true;
+        }
+      }
+    }
+  }
+  return false;
+}
+
+int kernel_index(DType dtype, int64_t head_dim, bool normed) {
+  const bool bf16 = dtype == DType::kBFloat16;
+  int index = 0;
+#define RDNA35_MATCH(name, type, dim, normed_name, norm) \
+  if (head_dim == dim && normed == norm &&               \
+      bf16 == std::is_same_v<type, BFloat16>) {          \
+    return index;                                        \
+  }                                                      \
+  ++index;
+  RDNA35_KERNELS(RDNA35_MATCH)
+#undef RDNA35_MATCH
+  return -1;
+}
+
+struct Layout {
+  int heads_per_wave;
+  int pairs_per_lane;
+};
+
+Layout layout_of(int64_t head_dim) {
+#define RDNA35_LAYOUT(name, type, dim, normed_name, norm) \
+  if (head_dim == dim) return {Ownership<dim>::kHeads, Ownership<dim>::kPairs};
+  RDNA35_KERNELS(RDNA35_LAYOUT)
+#undef RDNA35_LAYOUT
+  return {};
+}
+
+std::string built_head_sizes() {
+  std::ostringstream out;
+  int64_t last = 0;
+#define RDNA35_SIZE(name, type, dim, normed_name, norm) \
+  if (dim > last) out << (last ? ", " : "") << dim, last = dim;
+  RDNA35_KERNELS(RDNA35_SIZE)
+#undef RDNA35_SIZE
+  return out.str();
+}
+
+bool aligned(const void* p, int64_t bytes) {
+  return reinterpret_cast<uintptr_t>(p) % bytes == 0;
+}
+
+int64_t saturated_add(int64_t a, int64_t b) {
+  int64_t sum;
+  if (__builtin_add_overflow(a, b, &sum))
+    return b > 0 ? std::numeric_limits<int64_t>::max()
+                 : std::numeric_limits<int64_t>::min();
+  return sum;
+}
+
+void set_block_division(RopeCacheParams& p, int64_t block_size) {
+  // With 2^shift >= 2^31 * block_size and the magic number rounded up, the
+  // product's error stays below one for every slot under 2^31.
+  int bits = 0;
+  while ((int64_t{1} << bits) < block_size) ++bits;
+  const uint64_t power = uint64_t{1} << (31 + bits);
+  p.block_shift = 31 + bits;
+  p.block_magic = static_cast<uint32_t>((power + block_size - 1) / block_size);
+  p.block_size = static_cast<uint32_t>(block_size);
+}
+
+}  // namespace
+
+RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
+  const Argument positions{"positions", args.positions};
+  const Argument q{"q", args.q};
+  RopeCacheLaunch launch = {};
+  RopeCacheParams& p = launch.params;
+
+  if (!args.is_neox || args.has_mrope_section || args.mrope_interleaved ||
+      args.has_k_scale || args.has_v_scale) {
+    fail(!args.is_neox            ? "is_neox"
+         : args.has_mrope_section ? "mrope_section"
+         : args.mrope_interleaved ? "mrope_interleaved"
+         : args.has_k_scale       ? "k_scale"
+                                  : "v_scale",
+         " must be left at its default: this build does not serve it");
+  }
+
+  // Shapes and dtypes.
+  q.dim(3, "[T, Hq, D]");
+  if (q.t.dtype != DType::kFloat16 && q.t.dtype != DType::kBFloat16)
+    fail("q must be float16 or bfloat16, got ", dtype_name(q.t.dtype));
+  const DType dtype = q.t.dtype;
+  const int64_t tokens = q.t.sizes[0], head_dim = q.t.sizes[2];
+  if (kernel_index(dtype, head_dim, false) < 0) {
+    fail("q must have a head size that is built (", built_head_sizes(),
+         "), got ", head_dim);
+  }
+  q.fits(0, kMaxInt, "tokens");
+  q.fits(1, kMaxInt / 64, "heads");
+
+  positions.dtype(DType::kInt64, "");
+  if (positions.t.dim == 2) {
+    positions.size(0, 3, "[T] or [3, T]");
+  } else {
+    positions.dim(1, "[T] or [3, T]");
+  }
+  positions.size(positions.t.dim - 1, tokens, "[T] or [3, T] with q's T");
+  positions.last_stride_one();
+
+  const auto on_one_device = [&](const Argument& a) {
+    if (a.t.device_type != q.t.device_type ||
+        a.t.device_index != q.t.device_index) {
+      fail(a.name, " must be on q's device (type ", q.t.device_type, ", index ",
+           q.t.device_index, "), got type ", a.t.device_type, ", index ",
+           a.t.device_index);
+    }
+  };
+  const auto heads = [&](const Argument& a, int64_t num_heads,
+                         const char* shape) {
+    on_one_device(a);
+    a.dtype(dtype, " as q");
+    a.dim(3, shape);
+    a.size(0, tokens, shape);
+    if (num_heads >= 0) a.size(1, num_heads, shape);
+    a.fits(1, kMaxInt / 64, "heads");
+    a.size(2, head_dim, shape);
+    a.last_stride_one();
+    a.stride_fits(0, kMaxInt);
+    a.stride_fits(1, kMaxHeadStride);
+    return heads_view(a);
+  };
+  const auto needs = [&](bool given, const char* name, bool other_given,
+                         const char* other) {
+    if (given && !other_given) fail(name, " needs ", other, ", got None");
+  };
+
+  on_one_device(positions);
+  const HeadsView q_heads = heads(q, -1, "[T, Hq, D]");
+
+  needs(args.k_weight.has_value(), "k_weight", args.k.has_value(), "k");
+  needs(args.k_out.has_value(), "k_out", args.k.has_value(), "k");
+  needs(args.v.has_value(), "v", args.k.has_value(), "k");
+  needs(args.kv_cache.has_value(), "kv_cache", args.k.has_value(), "k");
+  needs(args.kv_cache.has_value(), "kv_cache", args.v.has_value(), "v");
+  needs(args.kv_cache.has_value(), "kv_cache", args.slot_mapping.has_value(),
+        "slot_mapping");
+  needs(args.v_out.has_value(), "v_out", args.v.has_value(), "v");
+  needs(args.v_norm, "v_norm", args.v.has_value(), "v");
+  if (args.k) {
+    needs(args.q_weight.has_value(), "q_weight", args.k_weight.has_value(),
+          "k_weight");
+    needs(args.k_weight.has_value(), "k_weight", args.q_weight.has_value(),
+          "q_weight");
+  }
+
+  HeadsView k_heads = {}, v_heads = {}, q_out = q_heads, k_out = {}, v_out = {};
+  int64_t num_kv_heads = 0;
+  if (args.k) {
+    k_heads = k_out = heads({"k", *args.k}, -1, "[T, Hkv, D] with q's T and D");
+    num_kv_heads = k_heads.heads;
+  }
+  if (args.v) v_heads = heads({"v", *args.v}, num_kv_heads, "[T, Hkv, D] as k");
+  if (args.q_out)
+    q_out = heads({"q_out", *args.q_out}, q_heads.heads, "[T, Hq, D] as q");
+  if (args.k_out)
+    k_out = heads({"k_out", *args.k_out}, num_kv_heads, "[T, Hkv, D] as k");
+  if (args.v_out)
+    v_out = heads({"v_out", *args.v_out}, num_kv_heads, "[T, Hkv, D] as v");
+
+  if (args.cos_sin_cache) {
+    const Argument cos_sin{"cos_sin_cache", *args.cos_sin_cache};
+    on_one_device(cos_sin);
+    cos_sin.dtype(dtype, " as q");
+    cos_sin.dim(2, "[max_pos, rot]");
+    const int64_t rot = cos_sin.t.sizes[1];
+    if (rot % 2 != 0 || rot < 2 || rot > head_dim) {
+      fail("cos_sin_cache must have an even rot of 2 to ", head_dim,
+           " in its last dimension, got ", rot);
+    }
+    cos_sin.contiguous();
+    cos_sin.fits(0, kMaxInt, "rows");
+    if (cos_sin.t.sizes[0] < 1 && tokens > 0)
+      fail("cos_sin_cache must have at least one row, got 0");
+    p.cos_sin = cos_sin.t.data;
+    p.rot_half = static_cast<int32_t>(rot / 2);
+    p.row_low = args.pos_offset == std::numeric_limits<int64_t>::min()
+                    ? std::numeric_limits<int64_t>::max()
+                    : -args.pos_offset;
+    p.row_high =
+        saturated_add(p.row_low, std::max<int64_t>(cos_sin.t.sizes[0], 1) - 1);
+  }
+
+  const auto weight = [&](const char* name,
+                          const std::optional<TensorView>& view) {
+    if (!view) return;
+    const Argument a{name, *view};
+    on_one_device(a);
+    if (a.t.dtype != dtype && a.t.dtype != DType::kFloat32) {
+      fail(name, " must be ", dtype_name(dtype), " as q, or float32, got ",
+           dtype_name(a.t.dtype));
+    }
+    a.dim(1, "[D]");
+    a.size(0, head_dim, "[D] with q's D");
+    a.contiguous();
+  };
+  weight("q_weight", args.q_weight);
+  weight("k_weight", args.k_weight);
+  if (args.k_weight && args.k_weight->dtype != args.q_weight->dtype) {
+    fail("k_weight must be ", dtype_name(args.q_weight->dtype),
+         " as q_weight, got ", dtype_name(args.k_weight->dtype));
+  }
+
+  p.scale_beta = static_cast<float>(args.q_scale_beta);
+  p.scale_orig_max = args.q_scale_orig_max;
+  if (args.q_scale_beta != 0.0 && args.q_scale_orig_max <= 0) {
+    fail("q_scale_orig_max must be positive with q_scale_beta ",
+         args.q_scale_beta, ", got ", args.q_scale_orig_max);
+  }
+
+  if (args.kv_cache) {
+    const Argument cache{"kv_cache", *args.kv_cache};
+    const char* shape = "[blocks, Hkv, block_size, 2 * D] as k";
+    on_one_device(cache);
+    cache.dtype(dtype, " as q");
+    cache.dim(4, shape);
+    cache.size(1, num_kv_heads, shape);
+    cache.size(3, 2 * head_dim, shape);
+    cache.last_stride_one();
+    if (cache.t.sizes[2] < 1)
+      fail("kv_cache must have a block size of at least 1, got 0");
+    const int64_t blocks = cache.t.sizes[0], block_size = cache.t.sizes[2];
+    cache.fits(0, kMaxInt, "blocks");
+    cache.fits(2, kMaxInt, "tokens a block");
+    if (blocks * block_size > kMaxInt) {
+      fail("kv_cache has ", blocks, " blocks of ", block_size,
+           " slots, more than the kernel's ", kMaxInt);
+    }
+    if (number_of_elements(cache.t) > 0 &&
+        cache_meets_itself(cache.t, 2 * head_dim)) {
+      fail("kv_cache is written and must not overlap itself, got strides ",
+           list(cache.t.strides, 4));
+    }
+
+    const Argument slots{"slot_mapping", *args.slot_mapping};
+    on_one_device(slots);
+    slots.dtype(DType::kInt64, "");
+    slots.dim(1, "[S]");
+    if (slots.t.sizes[0] > tokens) {
+      fail("slot_mapping must have at most q's ", tokens, " tokens, got ",
+           slots.t.sizes[0]);
+    }
+    slots.contiguous();
+
+    p.cache = cache.t.data;
+    p.cache_block_stride = cache.t.strides[0];
+    p.cache_head_stride = cache.t.strides[1];
+    p.cache_slot_stride = cache.t.strides[2];
+    p.num_slots = static_cast<uint32_t>(blocks * block_size);
+    p.slot_mapping = static_cast<const int64_t*>(slots.t.data);
+    p.num_mapped = static_cast<int32_t>(slots.t.sizes[0]);
+    set_block_division(p, block_size);
+  }
+  p.positions = static_cast<const int64_t*>(positions.t.data);
+  if (p.num_mapped == 0) p.slot_mapping = p.positions;
+
+  // What is written meets neither itself nor anything else, except an output
+  // that is its own input.
+  struct Written {
+    const HeadsView& heads;
+    const HeadsView& input;
+  };
+  const Written written[] = {
+      {q_out, q_heads}, {k_out, k_heads}, {v_out, v_heads}};
+  const HeadsView* const read[] = {&q_heads, &k_heads, &v_heads};
+  for (const Written& w : written) {
+    check_written_heads(w.heads);
+    for (const HeadsView* other : read) {
+      if (!(other == &w.input && same_heads(w.heads, *other)) &&
+          heads_meet(w.heads, *other)) {
+        fail(w.heads.name, " is written and must not overlap ", other->name,
+             " unless it is exactly its input");
+      }
+    }
+    for (const Written& other : written) {
+      if (&other != &w && heads_meet(w.heads, other.heads)) {
+        fail(w.heads.name, " is written and must not overlap ",
+             other.heads.name);
+      }
+    }
+  }
+  std::array<Bytes, 5> small;
+  int num_small = 0;
+  small[num_small++] = bytes_of(positions);
+  if (args.cos_sin_cache)
+    small[num_small++] = bytes_of({"cos_sin_cache", *args.cos_sin_cache});
+  if (args.q_weight)
+    small[num_small++] = bytes_of({"q_weight", *args.q_weight});
+  if (args.k_weight)
+    small[num_small++] = bytes_of({"k_weight", *args.k_weight});
+  if (args.kv_cache)
+    small[num_small++] = bytes_of({"slot_mapping", *args.slot_mapping});
+  for (int i = 0; i < num_small; ++i) {
+    for (const Written& w : written) check_apart(bytes_of(w.heads), small[i]);
+  }
+  if (args.kv_cache) {
+    const Bytes cache = bytes_of({"kv_cache", *args.kv_cache});
+    for (int i = 0; i < num_small; ++i) check_apart(cache, small[i]);
+    for (const HeadsView* h : read) check_apart(cache, bytes_of(*h));
+    for (const Written& w : written) check_apart(cache, bytes_of(w.heads));
+  }
+
+  // The launch.
+  const auto heads_params = [](const HeadsView& src, const HeadsView& dst) {
+    return HeadsParams{src.begin,
+                       const_cast<char*>(dst.begin),
+                       static_cast<int32_t>(src.token_stride),
+                       static_cast<int32_t>(src.head_stride),
+                       static_cast<int32_t>(dst.token_stride),
+                       static_cast<int32_t>(dst.head_stride)};
+  };
+  p.q = heads_params(q_heads, q_out);
+  p.k = heads_params(k_heads, k_out);
+  p.v = heads_params(v_heads, v_out);
+  p.q_weight = args.q_weight ? args.q_weight->data : nullptr;
+  p.k_weight = args.k_weight ? args.k_weight->data : nullptr;
+  p.eps = static_cast<float>(args.eps);
+  p.weight_offset = static_cast<float>(args.weight_offset);
+
+  const Layout layout = layout_of(head_dim);
+  const auto waves = [&](int64_t num_heads) {
+    return static_cast<int32_t>((num_heads + layout.heads_per_wave - 1) /
+                                layout.heads_per_wave);
+  };
+  p.num_q_heads = static_cast<int32_t>(q_heads.heads);
+  p.num_kv_heads = static_cast<int32_t>(num_kv_heads);
+  p.q_waves = waves(q_heads.heads);
+  p.kv_waves = waves(num_kv_heads);
+
+  const bool weights_fp32 =
+      args.q_weight && args.q_weight->dtype == DType::kFloat32;
+  if (args.v_norm) p.flags |= kNormV;
+  if (weights_fp32) p.flags |= kWeightsFp32;
+  if (args.weight_offset != 0.0) p.flags |= kNormInFp32;
+
+  const int64_t vector = 2 * layout.pairs_per_lane;  // bytes
+  const auto vectors = [&](const HeadsView& h) {
+    return aligned(h.begin, vector) && 2 * h.token_stride % vector == 0 &&
+           2 * h.head_stride % vector == 0;
+  };
+  const bool all_vectors =
+      p.rot_half % layout.pairs_per_lane == 0 && vectors(q_heads) &&
+      vectors(k_heads) && vectors(v_heads) && vectors(q_out) &&
+      vectors(k_out) && vectors(v_out) && aligned(p.cos_sin, vector) &&
+      aligned(p.q_weight, weights_fp32 ? 16 : vector) &&
+      aligned(p.k_weight, weights_fp32 ? 16 : vector) &&
+      aligned(p.cache, vector) && 2 * p.cache_block_stride % vector == 0 &&
+      2 * p.cache_head_stride % vector == 0 &&
+      2 * p.cache_slot_stride % vector == 0;
+  if (all_vectors) p.flags |= kVectors;
+
+  p.num_waves = p.q_waves + (args.v ? 2 : 1) * p.kv_waves;
+  p.waves_per_group = 1;
+  launch.kernel = kernel_index(dtype, head_dim, args.q_weight.has_value());
+  launch.grid_x = p.num_waves > 0 ? static_cast<uint32_t>(tokens) : 0;
+  launch.grid_y = (p.num_waves + p.waves_per_group - 1) / p.waves_per_group;
+  return launch;
+}
+
+}  // namespace rdna35

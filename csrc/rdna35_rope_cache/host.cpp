@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+//
+// The host build: the kernel's own source, every lane of every wave.
+
+#include "checks.h"
+#include "kernel.h"
+
+namespace rdna35 {
+namespace {
+
+template <class T, int kHeadDim, bool kNormed>
+void run(const RopeCacheLaunch& launch) {
+  const RopeCacheParams& p = launch.params;
+  for (uint32_t token = 0; token < launch.grid_x; ++token) {
+    for (int wave = 0; wave < p.num_waves; ++wave)
+      rope_cache_wave<T, kHeadDim, kNormed>(p, static_cast<int>(token), wave);
+  }
+}
+
+}  // namespace
+
+void run_rope_cache_on_host(const RopeCacheLaunch& launch) {
+  using Run = void (*)(const RopeCacheLaunch&);
+#define RDNA35_RUN(name, type, head_dim, normed_name, normed) \
+  run<type, head_dim, normed>,
+  static constexpr Run kRuns[] = {RDNA35_KERNELS(RDNA35_RUN)};
+#undef RDNA35_RUN
+  kRuns[launch.kernel](launch);
+}
+
+}  // namespace rdna35
