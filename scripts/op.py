@@ -19,6 +19,7 @@ from pathlib import Path
 
 from scripts import paths
 from scripts.errors import Fault, run
+from scripts.lock import held
 from scripts.pin import load_pin
 
 
@@ -51,8 +52,9 @@ def build(architectures: Sequence[str] | None = None, *, sanitize: bool = False)
     ]
     if any(architecture.startswith("gfx") for architecture in architectures):
         configure.append(f"-DRDNA35_ZIG={_package('ziglang', 'build')[0] / 'zig'}")
-    _run("configure", configure)
-    _run("build", [_tool("cmake"), "--build", str(folder)])
+    with held("op"):
+        _run("configure", configure)
+        _run("build", [_tool("cmake"), "--build", str(folder)])
     return folder / paths.OP_LIBRARY.name
 
 
