@@ -8,6 +8,7 @@ a later commit's change to it goes into that file. Nothing is written before the
 applied anew and found equal to the checkout.
 """
 
+import re
 import shutil
 import tempfile
 from collections.abc import Set
@@ -113,6 +114,9 @@ def _changes(git: Git, base: str, head: str) -> list[Change]:
         raise Fault(f"build/vllm has a merge ({merges[0][:12]}); a series is a line: rebase it")
     upstream, final = git.files(base), git.files(head)
     ours = final.keys() - upstream.keys()
+    for place in ours:
+        if re.search(r"[\s*?\[]", place):
+            raise Fault(f"{place!r} has a space or a glob's sign in its name; rename it")
     order = git.text("rev-list", "--reverse", f"{base}..{head}").split()
     changes, claimed = [], set[str]()
     before = upstream
