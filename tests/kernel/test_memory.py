@@ -212,6 +212,13 @@ def test_row_0_of_three_is_used() -> None:
     cases.check(a, expected)
 
 
+def virtual_memory(size: int) -> mmap.mmap:
+    """Zeroed bytes that take memory only where they are touched."""
+    no_reserve = 0x4000  # Linux's MAP_NORESERVE, which Python's module lacks
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve
+    return mmap.mmap(-1, size, flags=flags)
+
+
 @pytest.fixture
 def sparse_elements() -> Iterator[torch.Tensor]:
     """More than 2**32 bf16 elements of memory that exists where it is touched
@@ -220,8 +227,7 @@ def sparse_elements() -> Iterator[torch.Tensor]:
     if op.device().type == "cuda":
         yield torch.zeros(count, dtype=bf16, device=op.device())
         return
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_NORESERVE
-    yield torch.frombuffer(mmap.mmap(-1, 2 * count, flags=flags), dtype=bf16)
+    yield torch.frombuffer(virtual_memory(2 * count), dtype=bf16)
 
 
 @pytest.mark.parametrize("layout", ["LBNHC", "LBHNC", "LHBNC"])

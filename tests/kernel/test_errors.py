@@ -1,0 +1,380 @@
+"""Every error of the contract: RuntimeError, a message that names the argument,
+and nothing written. One table."""
+
+import dataclasses
+import re
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from tests.kernel import cases, op
+from tests.kernel.cases import Case, Options
+from tests.kernel.families import Family
+from tests.kernel.memory import Memory
+from tests.kernel.op import Arguments
+from tests.kernel.rope_tables import Rope
+from tests.kernel.test_memory import virtual_memory
+
+bf16, fp16, fp32 = torch.bfloat16, torch.float16, torch.float32
+TOKENS, HEAD_DIM = 5, 64
+FAMILY = Family("errors", 4, 2, HEAD_DIM, Rope(32, rows=64), norm="rms", max_position=64)
+
+Change = Callable[[Arguments], dict[str, object]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Error:
+    """A legal call made illegal, and the arguments of which the message must
+    name one."""
+
+    what: str
+    names: tuple[str, ...]
+    change: Change
+
+
+def tensor(a: Arguments, name: str) -> torch.Tensor:
+    x = getattr(a, name)
+    assert x is not None
+    return x
+
+
+def wrong_dtype(name: str, dtype: torch.dtype) -> Error:
+    return Error(
+        f"{name} is {dtype}", (name,), lambda a: {name: tensor(a, name).to(dtype)}
+    )
+
+
+def wrong_rank(name: str, more: bool) -> Error:
+    return Error(
+        f"{name} has {'one more' if more else 'one fewer'} dimension",
+        (name,),
+        lambda a: {name: tensor(a, name)[None] if more else tensor(a, name)[0]},
+    )
+
+
+def wrong_size(name: str, dim: int, more: int) -> Error:
+    """A dimension a little larger or smaller than it must be."""
+
+    def change(a: Arguments) -> dict[str, object]:
+        x = tensor(a, name)
+        shape = list(x.shape)
+        shape[dim] += more
+        return {name: torch.zeros(shape, dtype=x.dtype, device=x.device)}
+
+    return Error(f"{name}'s dimension {dim} is off by {more:+d}", (name,), change)
+
+
+def spread(name: str, dim: int = -1) -> Error:
+    """The values of a dimension two elements apart."""
+
+    def change(a: Arguments) -> dict[str, object]:
+        x = tensor(a, name)
+        shape = list(x.shape)
+        shape[dim] *= 2
+        wide = torch.zeros(shape, dtype=x.dtype, device=x.device)
+        slices = [slice(None)] * x.dim()
+        slices[dim] = slice(None, None, 2)
+        return {name: wide[tuple(slices)].copy_(x)}
+
+    return Error(f"{name} has stride 2 in dimension {dim}", (name,), change)
+
+
+def repeated(name: str, dim: int) -> Error:
+    """A written tensor in which all indices of a dimension are one memory."""
+    return Error(
+        f"{name} overlaps itself in dimension {dim}",
+        (name,),
+        lambda a: {
+            name: tensor(a, name).narrow(dim, 0, 1).expand(tensor(a, name).shape)
+        },
+    )
+
+
+def half_overlapped(name: str) -> Error:
+    """Heads that lie half a head apart."""
+
+    def change(a: Arguments) -> dict[str, object]:
+        x = tensor(a, name)
+        strides = (x.shape[1] * HEAD_DIM, HEAD_DIM // 2, 1)
+        return {name: torch.zeros_like(x).contiguous().as_strided(x.shape, strides)}
+
+    return Error(f"{name}'s heads overlap each other", (name,), change)
+
+
+def lies_on(name: str, other: str, shift: int) -> Error:
+    """An output whose bytes are an input's, moved by some elements."""
+
+    def change(a: Arguments) -> dict[str, object]:
+        x, under = tensor(a, name), tensor(a, other)
+        strides = (
+            under.stride()
+            if under.dim() == x.dim()
+            else tuple(torch.empty(x.shape, device="meta").stride())
+        )
+        begin = under.storage_offset() * under.element_size() // x.element_size() + shift
+        flat = under.untyped_storage()
+        view = torch.empty(0, dtype=x.dtype, device=x.device).set_(
+            flat, begin, tuple(x.shape), strides
+        )
+        return {name: view}
+
+    return Error(f"{name} lies on {other}, moved by {shift}", (name, other), change)
+
+
+def given(what: str, names: str, **changes: object) -> Error:
+    return Error(what, tuple(names.split()), lambda a: changes)
+
+
+def _far_tokens(name: str) -> Change:
+    """Tokens 2**31 elements apart, in memory that nobody touches."""
+
+    def change(a: Arguments) -> dict[str, object]:
+        x = tensor(a, name)
+        size = 2 * ((TOKENS - 1) * 2**31 + x.shape[1] * HEAD_DIM)
+        flat = torch.frombuffer(virtual_memory(size), dtype=x.dtype)
+        return {name: flat.as_strided(x.shape, (2**31, HEAD_DIM, 1))}
+
+    return change
+
+
+def _many_slots(a: Arguments) -> dict[str, object]:
+    """2**32 slots, of no heads: so many slots and no memory."""
+    return {
+        "kv_cache": tensor(a, "kv_cache").new_empty((2**28, 0, 16, 2 * HEAD_DIM)),
+        "k": tensor(a, "k")[:, :0],
+        "v": tensor(a, "v")[:, :0],
+        "k_out": None,
+        "v_out": None,
+    }
+
+
+QKV = ("q", "k", "v")
+OUTPUTS = ("q_out", "k_out", "v_out")
+NO_K = {"k": None, "v": None, "k_out": None, "v_out": None, "kv_cache": None}
+
+ERRORS = [
+    # dtypes
+    wrong_dtype("positions", torch.int32),
+    wrong_dtype("slot_mapping", torch.int32),
+    *(wrong_dtype(name, fp32) for name in QKV),
+    *(wrong_dtype(name, fp16) for name in ("k", "v", *OUTPUTS, "kv_cache")),
+    wrong_dtype("kv_cache", torch.uint8),
+    *(wrong_dtype("cos_sin_cache", dtype) for dtype in (fp16, fp32)),
+    *(wrong_dtype("q_weight", dtype) for dtype in (fp16, torch.float64)),
+    Error(
+        "q_weight is fp32 and k_weight is not",
+        ("q_weight", "k_weight"),
+        lambda a: {"q_weight": tensor(a, "q_weight").float()},
+    ),
+    Error(
+        "k_weight is fp32 and q_weight is not",
+        ("q_weight", "k_weight"),
+        lambda a: {"k_weight": tensor(a, "k_weight").float()},
+    ),
+    Error(
+        "both weights are of the other 16-bit dtype",
+        ("q_weight", "k_weight"),
+        lambda a: {n: tensor(a, n).half() for n in ("q_weight", "k_weight")},
+    ),
+    # ranks
+    *(
+        wrong_rank(name, more)
+        for name in (*QKV, *OUTPUTS, "cos_sin_cache", "q_weight", "k_weight")
+        for more in (True, False)
+    ),
+    *(wrong_rank(name, more) for name in ("kv_cache", "slot_mapping") for more in (True, False)),
+    wrong_rank("positions", more=False),
+    # shapes
+    Error("positions are [1, T]", ("positions",), lambda a: {"positions": a.positions[None]}),
+    Error(
+        "positions are [2, T]",
+        ("positions",),
+        lambda a: {"positions": a.positions.expand(2, -1).contiguous()},
+    ),
+    Error(
+        "positions are [3, 1, T]",
+        ("positions",),
+        lambda a: {"positions": a.positions.expand(3, 1, -1).contiguous()},
+    ),
+    *(wrong_size("positions", 0, more) for more in (1, -1)),
+    *(wrong_size(name, 0, more) for name in ("k", "v", *OUTPUTS) for more in (1, -1)),
+    *(wrong_size(name, 1, more) for name in ("v", *OUTPUTS, "kv_cache") for more in (1, -1)),
+    *(wrong_size(name, 2, more) for name in ("k", "v", *OUTPUTS) for more in (2, -32)),
+    *(wrong_size(name, 0, more) for name in ("q_weight", "k_weight") for more in (1, -1)),
+    *(wrong_size("kv_cache", 3, more) for more in (1, -1, HEAD_DIM, -HEAD_DIM)),
+    wrong_size("slot_mapping", 0, 1),
+    Error(
+        "rot is odd",
+        ("cos_sin_cache",),
+        lambda a: {"cos_sin_cache": tensor(a, "cos_sin_cache")[:, :31].contiguous()},
+    ),
+    Error(
+        "rot is 0",
+        ("cos_sin_cache",),
+        lambda a: {"cos_sin_cache": tensor(a, "cos_sin_cache")[:, :0].contiguous()},
+    ),
+    Error(
+        "rot is larger than the head",
+        ("cos_sin_cache",),
+        lambda a: {"cos_sin_cache": a.q.new_zeros(64, HEAD_DIM + 2)},
+    ),
+    Error(
+        "the table has no row",
+        ("cos_sin_cache",),
+        lambda a: {"cos_sin_cache": tensor(a, "cos_sin_cache")[:0]},
+    ),
+    Error(
+        "the cache has blocks of no tokens",
+        ("kv_cache",),
+        lambda a: {"kv_cache": tensor(a, "kv_cache")[:, :, :0]},
+    ),
+    # strides
+    *(spread(name) for name in ("positions", *QKV, *OUTPUTS, "kv_cache", "slot_mapping")),
+    *(spread(name) for name in ("cos_sin_cache", "q_weight", "k_weight")),
+    spread("cos_sin_cache", 0),
+    Error(
+        "the table's rows are padded",
+        ("cos_sin_cache",),
+        lambda a: {"cos_sin_cache": a.q.new_zeros(64, 40)[:, :32]},
+    ),
+    # one without the other
+    given("q_weight without k_weight", "k_weight q_weight", k_weight=None),
+    given("k_weight without q_weight", "q_weight k_weight", q_weight=None),
+    given("k_weight without k", "k_weight k", **NO_K),
+    Error(
+        "k_out without k",
+        ("k_out", "k"),
+        lambda a: {**NO_K, "k_weight": None, "k_out": a.k_out},
+    ),
+    Error(
+        "v without k", ("v", "k"), lambda a: {**NO_K, "k_weight": None, "v": a.v}
+    ),
+    Error(
+        "v_out without k and v",
+        ("v_out", "k", "v"),
+        lambda a: {**NO_K, "k_weight": None, "v_out": a.v_out},
+    ),
+    given("v_norm without k and v", "v_norm k v", **NO_K, k_weight=None, v_norm=True),
+    Error(
+        "kv_cache without k",
+        ("kv_cache", "k"),
+        lambda a: {**NO_K, "k_weight": None, "kv_cache": a.kv_cache},
+    ),
+    given("v_out without v", "v_out v", v=None, kv_cache=None),
+    given("kv_cache without v", "kv_cache v", v=None, v_out=None),
+    given(
+        "v_norm without v", "v_norm v", v=None, v_out=None, kv_cache=None, v_norm=True
+    ),
+    given("kv_cache without slot_mapping", "slot_mapping", slot_mapping=None),
+    # values
+    given("scaling by no context", "q_scale_orig_max", q_scale_beta=0.1, q_scale_orig_max=0),
+    given("scaling by -1", "q_scale_orig_max", q_scale_beta=0.1, q_scale_orig_max=-1),
+    given("scaling by -1, negative beta", "q_scale_orig_max", q_scale_beta=-0.1),
+    # not served
+    given("GPT-J rotation", "is_neox", is_neox=False),
+    given("M-RoPE sections", "mrope_section", mrope_section=[4, 6, 6]),
+    given("no M-RoPE sections", "mrope_section", mrope_section=[]),
+    given("interleaved M-RoPE", "mrope_interleaved", mrope_interleaved=True),
+    Error("a scale of K", ("k_scale",), lambda a: {"k_scale": a.q.new_ones(1).float()}),
+    Error("a scale of V", ("v_scale",), lambda a: {"v_scale": a.q.new_ones(1).float()}),
+    # overlaps
+    *(repeated(name, dim) for name in OUTPUTS for dim in (0, 1)),
+    *(half_overlapped(name) for name in OUTPUTS),
+    *(repeated("kv_cache", dim) for dim in (0, 1, 2)),
+    *(
+        lies_on(output, under, shift)
+        for output, under in (("q_out", "q"), ("k_out", "k"), ("v_out", "v"))
+        for shift in (1, -1, HEAD_DIM, 4 * HEAD_DIM)
+    ),
+    *(lies_on("k_out", under, 0) for under in ("q", "v")),
+    *(lies_on("q_out", under, 0) for under in ("cos_sin_cache", "kv_cache")),
+    *(lies_on("k_out", under, 0) for under in ("q_weight", "positions", "slot_mapping")),
+]
+
+IN_PLACE_ERRORS = [
+    *(repeated(name, dim) for name in ("q", "k") for dim in (0, 1)),
+    *(half_overlapped(name) for name in ("q", "k")),
+    lies_on("q", "k", HEAD_DIM // 2),
+    lies_on("k", "v", 0),
+    lies_on("k", "v", HEAD_DIM),
+    lies_on("kv_cache", "v", 0),
+    lies_on("kv_cache", "q", 8),
+]
+
+SIZE_ERRORS = [
+    *(Error(f"{n}'s tokens lie 2**31 apart", (n,), _far_tokens(n)) for n in (*QKV, *OUTPUTS)),
+    Error("2**32 slots", ("kv_cache",), _many_slots),
+]
+
+
+def case_with_outputs(outputs: str) -> Case:
+    options = Options(outputs=frozenset(outputs), joined=False)
+    return cases.build(FAMILY, TOKENS, bf16, options)
+
+
+def assert_refused(case: Case, error: Error) -> None:
+    illegal = case.arguments.replace(**error.change(case.arguments))
+    case.memory.snapshot()
+    with pytest.raises(RuntimeError) as raised:
+        op.run(illegal)
+    message = str(raised.value)
+    assert any(re.search(rf"\b{name}\b", message) for name in error.names), message
+    # One of torch's own: it would name the argument of the schema, but the op's
+    # checks did not see the call.
+    assert not isinstance(raised.value, NotImplementedError), message
+    case.memory.assert_untouched_but([])
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda e: e.what)
+def test_illegal_call_is_refused(error: Error) -> None:
+    assert_refused(case_with_outputs("qkv"), error)
+
+
+@pytest.mark.parametrize("error", IN_PLACE_ERRORS, ids=lambda e: e.what)
+def test_illegal_call_in_place_is_refused(error: Error) -> None:
+    assert_refused(case_with_outputs(""), error)
+
+
+@pytest.mark.skipif(op.device().type != "cpu", reason="virtual memory of the CPU")
+@pytest.mark.parametrize("error", SIZE_ERRORS, ids=lambda e: e.what)
+def test_sizes_beyond_the_kernels_integers_are_refused(error: Error) -> None:
+    assert_refused(case_with_outputs("qkv"), error)
+
+
+@pytest.mark.parametrize("head_dim", [1, 2, 32, 80, 127, 129, 192, 576, 1024])
+def test_head_dim_that_is_not_built_is_refused(head_dim: int) -> None:
+    memory = Memory(op.device())
+    q = memory.allocate("q", (2, 3, head_dim), bf16)
+    positions = memory.allocate("positions", (2,), torch.int64, fill=0)
+    memory.snapshot()
+    with pytest.raises(RuntimeError, match=rf"\bq\b.*\b{head_dim}\b"):
+        op.run(Arguments(positions=positions, q=q))
+    memory.assert_untouched_but([])
+
+
+@pytest.mark.skipif(op.device().type == "cpu", reason="needs a second device")
+@pytest.mark.parametrize(
+    "name", [f.name for f in dataclasses.fields(Arguments) if f.type != "bool"]
+)
+def test_tensors_on_two_devices_are_refused(name: str) -> None:
+    case = case_with_outputs("qkv")
+    x = getattr(case.arguments, name)
+    if not isinstance(x, torch.Tensor):
+        pytest.skip(f"{name} is no tensor of this call")
+    error = Error(f"{name} is on the CPU", (name, "device"), lambda a: {name: x.cpu()})
+    assert_refused(case, error)
+
+
+@pytest.mark.parametrize("outputs", ["", "qkv"])
+def test_the_calls_that_the_errors_change_are_legal(outputs: str) -> None:
+    case_with_outputs(outputs).run_and_check()
+
+
+def test_message_says_what_it_must_be_and_what_it_is() -> None:
+    a = case_with_outputs("").arguments
+    with pytest.raises(RuntimeError) as raised:
+        op.run(a.replace(k=tensor(a, "k")[:3]))
+    message = str(raised.value)
+    assert "rdna35_rope_cache" in message
+    assert str(TOKENS) in message and "3" in message
