@@ -359,6 +359,10 @@ void set_block_division(RopeCacheParams& p, int64_t block_size) {
 
 }  // namespace
 
+bool has_head_size(int64_t head_dim) {
+  return kernel_index(DType::kFloat16, head_dim, false) >= 0;
+}
+
 RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
   const Argument positions{"positions", args.positions};
   const Argument q{"q", args.q};

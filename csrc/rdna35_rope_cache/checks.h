@@ -47,6 +47,9 @@ struct RopeCacheArgs {
 
 RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args);
 
+// Whether there are kernels for heads of this size.
+bool has_head_size(int64_t head_dim);
+
 // The host build of the kernel: runs every wave of the launch, on tensors in
 // host memory.
 void run_rope_cache_on_host(const RopeCacheLaunch& launch);

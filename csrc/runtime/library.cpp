@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -30,6 +31,12 @@ constexpr char kOp[] = "rdna35_rope_cache";
 // processed: a launch does it too, but inside graph capture it may be refused.
 constexpr char kLoadOp[] = "rdna35_rope_cache_load";
 constexpr char kLoadSchema[] = "rdna35_rope_cache_load(Tensor like) -> ()";
+
+// Whether the op takes heads of this size: what callers plan with, on a machine
+// whose GPU they must not touch yet.
+constexpr char kHeadSizeOp[] = "rdna35_rope_cache_has_head_size";
+constexpr char kHeadSizeSchema[] =
+    "rdna35_rope_cache_has_head_size(int head_size) -> bool";
 
 // A tensor handle that this call owns; null for an optional one not given.
 class Tensor {
@@ -203,6 +210,12 @@ void load_on_gpu(StableIValue* values, uint64_t, uint64_t) {
   load_rope_cache(device);
 }
 
+void has_head_size_anywhere(StableIValue* values, uint64_t, uint64_t) {
+  const bool has = has_head_size(Stack(values).integer());
+  values[0] = 0;
+  memcpy(&values[0], &has, sizeof(has));
+}
+
 // What torch says of the last call that failed; torch 2.13 and newer can say.
 const char* torch_reason() {
   using What = const char*();
@@ -217,9 +230,11 @@ class Registration {
  public:
   Registration() {
     if (!define()) return;
-    implement("CPU", rope_cache_on_cpu, load_on_cpu);
+    implement("CPU", {{kOp, rope_cache_on_cpu}, {kLoadOp, load_on_cpu}});
     // ROCm's torch calls its devices CUDA.
-    implement("CUDA", rope_cache_on_gpu, load_on_gpu);
+    implement("CUDA", {{kOp, rope_cache_on_gpu}, {kLoadOp, load_on_gpu}});
+    implement("CompositeExplicitAutograd",
+              {{kHeadSizeOp, has_head_size_anywhere}});
   }
   ~Registration() {
     for (TorchLibraryHandle library : libraries_) {
@@ -239,7 +254,8 @@ class Registration {
     if (aoti_torch_library_init_fragment(kNamespace, __FILE__, __LINE__,
                                          &fragment) == 0 &&
         aoti_torch_library_def(fragment, kRopeCacheSchema) == 0 &&
-        aoti_torch_library_def(fragment, kLoadSchema) == 0) {
+        aoti_torch_library_def(fragment, kLoadSchema) == 0 &&
+        aoti_torch_library_def(fragment, kHeadSizeSchema) == 0) {
       return true;
     }
     fprintf(stderr,
@@ -250,19 +266,28 @@ class Registration {
     return false;
   }
 
-  void implement(const char* key, Kernel op, Kernel load) {
+  struct Implementation {
+    const char* op;
+    Kernel kernel;
+  };
+
+  void implement(const char* key,
+                 std::initializer_list<Implementation> implementations) {
     TorchLibraryHandle& library = libraries_[++last_];
-    if (aoti_torch_library_init_impl(kNamespace, key, __FILE__, __LINE__,
-                                     &library) != 0 ||
-        torch_library_impl(library, kOp, op, TORCH_TARGET_VERSION) != 0 ||
-        torch_library_impl(library, kLoadOp, load, TORCH_TARGET_VERSION) != 0) {
+    bool taken = aoti_torch_library_init_impl(kNamespace, key, __FILE__,
+                                              __LINE__, &library) == 0;
+    for (const Implementation& i : implementations) {
+      taken = taken && torch_library_impl(library, i.op, i.kernel,
+                                          TORCH_TARGET_VERSION) == 0;
+    }
+    if (!taken) {
       fprintf(stderr,
               "librdna35.so: torch does not take the %s kernels of %s::%s. %s\n",
               key, kNamespace, kOp, torch_reason());
     }
   }
 
-  TorchLibraryHandle libraries_[3] = {};
+  TorchLibraryHandle libraries_[4] = {};
   int last_ = 0;
 };
 
