@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from packaging.version import Version
@@ -20,6 +20,9 @@ from scripts.wheel_version import WheelName, series_version
 # The library is machine code for this platform; everything else is Python for any.
 TAGS = "py3-none-linux_x86_64"
 
+# What vLLM's setup.py reads of its tree for this.
+_FOLDERS = ("requirements", "tools", "vllm")
+
 _PASSED_ON = ("HOME", "LD_LIBRARY_PATH", "PATH", "TMPDIR")
 
 
@@ -29,7 +32,7 @@ def build(pin: Pin, changes: Changes, op: Mapping[str, New], work: Path) -> Path
     shutil.rmtree(work, ignore_errors=True)
     source, library, metadata = work / "source", work / "library", work / "metadata"
     metadata.mkdir(parents=True)
-    clone(changes.git, source)
+    clone(changes.git, source, _FOLDERS)
     run_setup(
         source,
         # Only the package and its metadata: `bdist_wheel` would also build the Rust front end
@@ -43,10 +46,17 @@ def build(pin: Pin, changes: Changes, op: Mapping[str, New], work: Path) -> Path
     return wheel
 
 
-def clone(checkout: Git, folder: Path) -> None:
-    """Clones the checkout's HEAD, so that a build can write beside its sources."""
+def clone(checkout: Git, folder: Path, folders: Sequence[str] = ()) -> None:
+    """Clones the checkout's HEAD, so that a build can write beside its sources.
+
+    With `folders`, only these are written out, and the files of the top level.
+    """
     try:
-        checkout.bytes("clone", "--quiet", "--shared", "--no-tags", ".", str(folder))
+        checkout.bytes("clone", "--quiet", "--shared", "--no-tags", "-n", ".", str(folder))
+        git = Git(folder, checkout.epoch)
+        if folders:
+            git.bytes("sparse-checkout", "set", *folders)
+        git.bytes("checkout", "--quiet")
     except GitError as error:
         raise Fault(f"{checkout.folder}: {error}; run `make checkout` again") from None
 
