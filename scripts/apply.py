@@ -16,10 +16,8 @@ from scripts.series import Patch, Series, mode_of
 
 def commit_series(git: Git, base: str, series: Series) -> str:
     """Commits every patch on top of `base`; returns the id of the last commit."""
-    tip = base
-    for _, tip in commits(git, base, series):
-        pass
-    return tip
+    placed = list(commits(git, base, series))
+    return placed[-1][1] if placed else base
 
 
 def commits(git: Git, base: str, series: Series) -> Iterator[tuple[Patch, str]]:

@@ -17,7 +17,7 @@ from scripts.errors import Fault
 from scripts.fetch import Source, find_source, git_origin, sdist_origin, unpack
 from scripts.git import Git
 from scripts.pin import Pin, load_pin
-from scripts.series import Folders, load_series
+from scripts.series import HERE, Folders, load_series
 
 BRANCH = "refs/heads/series"
 # The commit that was last placed here: what lies beyond it is a developer's work.
@@ -29,7 +29,7 @@ PENDING = "refs/series/pending"
 def checkout(
     pin: Pin,
     folder: Path = paths.CHECKOUT,
-    folders: Folders = Folders(),
+    folders: Folders = HERE,
     cache: Path = paths.CACHE,
 ) -> str:
     """Brings `folder` to the pinned vLLM with the series; returns the id of its last commit.

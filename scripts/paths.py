@@ -10,10 +10,13 @@ OVERLAY = ROOT / "vllm_overlay"
 CSRC = ROOT / "csrc"
 
 VENV = ROOT / ".venv"
+VENV_PYTHON = VENV / "bin" / "python"
 BUILD = ROOT / "build"
 DIST = ROOT / "dist"
 
 CACHE = BUILD / "cache"
 CHECKOUT = BUILD / "vllm"
+LINT = BUILD / "lint"
+LINT_VENV = LINT / "venv"
 OP = BUILD / "op"
 OP_LIBRARY = OP / "librdna35.so"

@@ -47,7 +47,9 @@ def load_pin(path: Path = paths.PIN) -> Pin:
             groups=table["tools"],
         )
     except OSError as error:
-        raise Fault(f"{path}: {error.strerror}; restore it with `git checkout {path.name}`") from None
+        raise Fault(
+            f"{path}: {error.strerror}; restore it with `git checkout {path.name}`"
+        ) from None
     except tomllib.TOMLDecodeError as error:
         raise Fault(f"{path}: not TOML: {error}") from None
     except KeyError as error:

@@ -24,6 +24,7 @@ from scripts.pin import Pin, load_pin
 from scripts.series import (
     CLAIM,
     CSRC_OURS_ALONE,
+    HERE,
     Folders,
     claims_of,
     files_below,
@@ -62,7 +63,7 @@ class Change:
     message: str
 
 
-def refresh(pin: Pin, folder: Path = paths.CHECKOUT, folders: Folders = Folders()) -> list[str]:
+def refresh(pin: Pin, folder: Path = paths.CHECKOUT, folders: Folders = HERE) -> list[str]:
     """Writes the series of `folder` back; returns the files written or removed, as shown.
 
     Raises Fault, having written nothing, where the checkout has uncommitted changes or merges, or
@@ -80,14 +81,25 @@ def refresh(pin: Pin, folder: Path = paths.CHECKOUT, folders: Folders = Folders(
         with tempfile.TemporaryDirectory(dir=paths.BUILD, prefix="refresh-") as name:
             exported = _export(git, base, head, changes, Path(name))
             tip = commit_series(git, base, load_series(exported))
-            if git.text("rev-parse", f"{tip}^{{tree}}") != git.text("rev-parse", f"{head}^{{tree}}"):
-                raise Fault("the exported series does not make the checkout's tree; nothing written")
+            if git.bytes("diff-tree", "-r", tip, head):
+                raise Fault("the exported series does not make the checkout's tree: not written")
             git.bytes("update-ref", WRITING, head)
             written = _write(git, exported, folders)
         # The same trees with the commits that every other checkout has.
         move(git, tip)
         git.bytes("update-ref", "-d", WRITING)
         return written
+
+
+def stale(pin: Pin, folder: Path = paths.CHECKOUT, folders: Folders = HERE) -> list[str]:
+    """The mails that are not as `refresh` would write them, from an up-to-date checkout."""
+    git = Git(folder, pin.source_date_epoch)
+    base, head = git.text("rev-parse", "base^{commit}"), git.text("rev-parse", "HEAD")
+    with tempfile.TemporaryDirectory(dir=paths.BUILD, prefix="refresh-") as name:
+        exported = _export(git, base, head, _changes(git, base, head), Path(name))
+        new = {file.name: file.read_bytes() for file in patch_files(exported.patches)}
+        old = {file.name: file.read_bytes() for file in patch_files(folders.patches)}
+        return [f"patches/{n}" for n in sorted(new | old) if new.get(n) != old.get(n)]
 
 
 def _refuse_moved_series(git: Git, base: str, head: str, folders: Folders) -> None:

@@ -1,4 +1,4 @@
-"""Prints which requirements, read from standard input, the interpreter running this does not meet."""
+"""Prints which of the requirements on standard input this interpreter does not meet."""
 
 import importlib.metadata
 import sys

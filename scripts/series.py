@@ -50,9 +50,12 @@ class Series:
 class Folders:
     """Where a series lies."""
 
-    patches: Path = paths.PATCHES
-    overlay: Path = paths.OVERLAY
-    csrc: Path = paths.CSRC
+    patches: Path
+    overlay: Path
+    csrc: Path
+
+
+HERE = Folders(paths.PATCHES, paths.OVERLAY, paths.CSRC)
 
 
 def place_of(claim: str, path: str) -> str:
@@ -68,7 +71,7 @@ def home_of(place: str) -> tuple[str, str]:
 
 
 def matches(pattern: str, path: str) -> bool:
-    """Whether a trailer's pattern names a path: the path itself, its folder with a slash, a glob."""
+    """Whether a trailer's pattern (a path, a folder with a slash, a glob) names a path."""
     if pattern.endswith("/"):
         return path.startswith(pattern)
     return fnmatchcase(path, pattern)
@@ -115,7 +118,7 @@ def patch_files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.patch"))
 
 
-def load_series(folders: Folders = Folders()) -> Series:
+def load_series(folders: Folders = HERE) -> Series:
     """Reads the series. Fault for a claim that names nothing, or a file that two patches claim."""
     files = candidates(folders)
     owner: dict[str, str] = {}

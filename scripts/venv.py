@@ -4,6 +4,9 @@
 
 Run by any Python that vLLM supports. With PYTHON=<interpreter> nothing is installed: what that
 interpreter lacks is named instead, of any version, since it is the user's own.
+
+The linters have an environment of their own, build/lint/venv, as vLLM's pre-commit gives them:
+mypy finds faults in vLLM that it does not have once torch's types are there.
 """
 
 import importlib.metadata
@@ -25,23 +28,20 @@ STEPS = {
     "wheel": ("build",),
     "gpu": ("build", "test"),
     "test": ("build", "test"),
-    "lint": ("build", "test", "lint"),
+    "lint": ("build",),
 }
 # Steps that import vLLM, and so need its requirements.
-WITH_VLLM = ("wheel", "test", "lint")
+WITH_VLLM = ("wheel", "test")
 REQUIREMENTS = "requirements/common.txt"
 # What an interpreter of the user's may do without: programs on the path, and the clang whose
 # absence scripts.op reports where it finds no ROCm either.
 PROGRAMS = ("cmake", "ninja")
 OPTIONAL = ("ziglang", "numpy", "pip")
 
-PYTHON = paths.VENV / "bin" / "python"
-
 
 def versions(site_packages: str | None) -> dict[str, str]:
     """Package -> version installed in a folder, or in this interpreter."""
-    where = {"path": [site_packages]} if site_packages else {}
-    found = importlib.metadata.distributions(**where)
+    found = importlib.metadata.distributions(path=[site_packages] if site_packages else sys.path)
     return {normal(d.metadata["Name"]): d.version for d in found if d.metadata["Name"]}
 
 
@@ -61,6 +61,8 @@ def lacking(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
 
 def check_given(pin: Pin, step: str) -> None:
     """Fault naming what this interpreter lacks for the step."""
+    if step == "lint":
+        raise Fault("`make lint` installs the linters that vLLM uses; leave PYTHON= out")
     found = versions(None)
     wanted = [name for group in STEPS[step] for name in pin.groups[group] if name not in OPTIONAL]
     missing = [
@@ -73,45 +75,50 @@ def check_given(pin: Pin, step: str) -> None:
             f"{sys.executable} lacks {', '.join(missing)}; install them there, or leave PYTHON= "
             "out to have a .venv made"
         )
-    if step in WITH_VLLM:
-        if unmet := unsatisfied(sys.executable, _requirements(pin, sys.executable)):
-            raise Fault(f"{sys.executable} lacks {', '.join(unmet)} of vLLM's {REQUIREMENTS}")
+    if step not in WITH_VLLM:
+        return
+    if unmet := unsatisfied(sys.executable, _requirements(pin, sys.executable)):
+        raise Fault(f"{sys.executable} lacks {', '.join(unmet)} of vLLM's {REQUIREMENTS}")
 
 
 def prepare(pin: Pin, step: str) -> None:
     """Makes `.venv` and installs what the step lacks."""
     with lock.held("venv"):
-        _make()
         wanted = {n: v for group in STEPS[step] for n, v in pin.groups[group].items()}
-        missing = lacking(wanted, versions(_site_packages()))
-        if missing:
-            _install(pin, missing, missing)
+        _bring(pin, paths.VENV, wanted)
+        if step == "lint":
+            _bring(pin, paths.LINT_VENV, pin.groups["lint"])
         if step in WITH_VLLM:
-            requirements = _requirements(pin, str(PYTHON))
-            unmet = unsatisfied(str(PYTHON), requirements)
-            if unmet:
-                _install(pin, unmet, [line for line in requirements.splitlines() if line.strip()])
+            python = str(paths.VENV_PYTHON)
+            requirements = _requirements(pin, python)
+            if unmet := unsatisfied(python, requirements):
+                lines = [line for line in requirements.splitlines() if line.strip()]
+                _install(pin, python, unmet, lines)
 
 
-def _make() -> None:
-    """Makes `.venv`, anew where it does not run (interrupted, moved, or its Python is gone)."""
-    probe = [str(PYTHON), "-c", "import pip"]
-    if PYTHON.exists() and subprocess.run(probe, capture_output=True).returncode == 0:
+def _bring(pin: Pin, folder: Path, wanted: Mapping[str, str]) -> None:
+    """Makes the environment where it is not there, and installs what it lacks of `wanted`."""
+    python = folder / "bin" / "python"
+    _make(folder, python)
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    asked = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
+    if missing := lacking(wanted, versions(asked.stdout.strip())):
+        _install(pin, str(python), missing, missing)
+
+
+def _make(folder: Path, python: Path) -> None:
+    """Makes an environment, anew where it does not run (interrupted, moved, its Python gone)."""
+    probe = [str(python), "-c", "import pip"]
+    if python.exists() and subprocess.run(probe, capture_output=True).returncode == 0:
         return
-    print(f"venv: making .venv with Python {sys.version.split()[0]}", flush=True)
-    made = subprocess.run(
-        [sys.executable, "-m", "venv", "--clear", str(paths.VENV)], capture_output=True, text=True
-    )
-    if made.returncode != 0:
+    shown = folder.relative_to(paths.ROOT)
+    print(f"venv: making {shown} with Python {sys.version.split()[0]}", flush=True)
+    command = [sys.executable, "-m", "venv", "--clear", str(folder)]
+    if subprocess.run(command, capture_output=True).returncode != 0:
         raise Fault(
             f"{sys.executable} cannot make a virtual environment; install python3-venv (Debian, "
             "Ubuntu), or name an interpreter that has torch with PYTHON="
         )
-
-
-def _site_packages() -> str:
-    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    return subprocess.run([PYTHON, "-c", code], capture_output=True, text=True).stdout.strip()
 
 
 def _requirements(pin: Pin, python: str) -> str:
@@ -133,7 +140,7 @@ def unsatisfied(python: str, requirements: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def _install(pin: Pin, shown: list[str], requirements: list[str]) -> None:
+def _install(pin: Pin, python: str, shown: list[str], requirements: list[str]) -> None:
     names = ", ".join(shown[:6]) + (f" and {len(shown) - 6} more" if len(shown) > 6 else "")
     print(f"venv: installing {names}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -141,7 +148,7 @@ def _install(pin: Pin, shown: list[str], requirements: list[str]) -> None:
         wanted.write_text("\n".join(requirements) + "\n", encoding="utf-8")
         lines = [f"{name}=={version}" for name, version in pin.tools.items()]
         constraints.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        command = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check"]
+        command = [python, "-m", "pip", "install", "--disable-pip-version-check"]
         command += ["--progress-bar=off", "-r", str(wanted), "-c", str(constraints)]
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

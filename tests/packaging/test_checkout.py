@@ -337,9 +337,7 @@ def test_run_killed_while_unpacking_is_picked_up(
     assert not (project.tree / "half").exists()
 
 
-def test_run_killed_while_moving_is_picked_up(
-    project: SmallProject, tmp_path: Path
-) -> None:
+def test_run_killed_while_moving_is_picked_up(project: SmallProject, tmp_path: Path) -> None:
     old = project.with_series()
     edit(project.folders.overlay / "vllm" / "new" / "mod.py", "1", "2")
     new = copy_of(project, tmp_path / "other").checkout()

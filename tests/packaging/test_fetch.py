@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from scripts.errors import Fault
-from scripts.fetch import find_source, git_origin, read_member, sdist_origin, unpack
+from scripts.fetch import Source, find_source, git_origin, read_member, sdist_origin, unpack
 from scripts.git import Git
 from tests.packaging.small_project import VLLM, SmallProject
 
 
-def find(project: SmallProject, cache: Path | None = None, python: str = "/no/python"):
+def find(project: SmallProject, cache: Path | None = None, python: str = "/no/python") -> Source:
     return find_source(project.pin, cache or project.cache, python)
 
 
@@ -125,7 +125,7 @@ def test_leftovers_of_a_killed_download_are_removed(project: SmallProject) -> No
 
 def test_pips_reason_is_passed_on(project: SmallProject, tmp_path: Path) -> None:
     python = fake_pip(tmp_path, "echo 'ERROR: no such host' >&2; exit 1\n")
-    with pytest.raises(Fault, match="no such host.*VLLM_SDIST=<file> or VLLM_GIT=<repository>"):
+    with pytest.raises(Fault, match=r"no such host.*VLLM_SDIST=<file> or VLLM_GIT=<repository>"):
         find(project, tmp_path / "other", python)
 
 
@@ -168,7 +168,7 @@ def test_repository_without_the_commit_is_refused(
 ) -> None:
     project.pin = dataclasses.replace(project.pin, commit="0123456789")
     monkeypatch.setenv("VLLM_GIT", str(repository))
-    with pytest.raises(Fault, match="has no commit 0123456789.*fetch it there"):
+    with pytest.raises(Fault, match=r"has no commit 0123456789.*fetch it there"):
         find(project)
 
 
