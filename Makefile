@@ -27,16 +27,18 @@ wheel: ## the patched wheel: dist/*.whl (BASE_WHEEL=<file>: laid over that wheel
 test: ## every test that needs no GPU
 	$(call need,test)
 	@$(python) -m scripts.checkout
-	@$(python) -m pytest -q -m "not gpu"
+	@$(python) -m scripts.op
+	@$(python) -m pytest --ignore=tests/gpu
 
 test-fast: ## the tests for every change, at most ten minutes
 	$(call need,test)
 	@$(python) -m scripts.checkout
-	@$(python) -m pytest -q -m "not gpu and not slow"
+	@$(python) -m scripts.op
+	@$(python) -m pytest --ignore=tests/gpu -m "not slow"
 
-test-gpu: ## the GPU tests, on the GPU found
+test-gpu: ## the kernel's tests on the GPU found (gfx115x, or NVIDIA sm_90)
 	$(call need,gpu)
-	@$(python) -m pytest -q -m gpu
+	@$(python) -m scripts.gpu_tests
 
 op: ## the op library and the code objects: build/op
 	$(call need,build)
