@@ -35,7 +35,7 @@ HEAD_DIMS = (64, 96, 128, 256, 512)
 DTYPES = (torch.float16, torch.bfloat16)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Arguments:
     """The op's arguments, in the schema's order; shapes are the contract's."""
 
@@ -63,6 +63,10 @@ class Arguments:
     k_scale: torch.Tensor | None = None
     v_scale: torch.Tensor | None = None
 
+    def __repr__(self) -> str:
+        values = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self))
+        return f"Arguments({', '.join(f'{n}={_short(v)}' for n, v in values)})"
+
     def replace(self, **changes: object) -> "Arguments":
         """These arguments with some of them changed."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
@@ -70,6 +74,15 @@ class Arguments:
     def as_tuple(self) -> tuple[object, ...]:
         """The values in the schema's order; tensors as they are, not copied."""
         return tuple(getattr(self, f.name) for f in dataclasses.fields(self))
+
+
+def _short(value: object) -> str:
+    """A tensor's values where they decide (positions, slots), else its shape."""
+    if not isinstance(value, torch.Tensor):
+        return repr(value)
+    if value.dtype == torch.int64 and value.numel() <= 64:
+        return str(value.tolist())
+    return f"{value.dtype}{list(value.shape)} strides {list(value.stride())}"
 
 
 def device() -> torch.device:

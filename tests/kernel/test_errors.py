@@ -285,8 +285,9 @@ ERRORS = [
     *(
         lies_on(output, under, shift)
         for output, under in (("q_out", "q"), ("k_out", "k"), ("v_out", "v"))
-        for shift in (1, -1, HEAD_DIM, 4 * HEAD_DIM)
+        for shift in (1, HEAD_DIM, 4 * HEAD_DIM)
     ),
+    *(lies_on(under, output, 1) for output, under in (("q_out", "q"), ("v_out", "v"))),
     *(lies_on("k_out", under, 0) for under in ("q", "v")),
     *(lies_on("q_out", under, 0) for under in ("cos_sin_cache", "kv_cache")),
     *(lies_on("k_out", under, 0) for under in ("q_weight", "positions", "slot_mapping")),
