@@ -3,7 +3,7 @@
 #   PYTHON=<interpreter>  one that already has torch: nothing is installed, what is missing is named
 
 .DEFAULT_GOAL := help
-.PHONY: help wheel test test-fast test-gpu op checkout refresh lint clean
+.PHONY: help wheel test test-fast test-gpu bench op checkout refresh lint clean
 
 # The interpreter that makes .venv: the first of these that vLLM supports.
 found := $(PYTHON)
@@ -39,6 +39,10 @@ test-fast: ## the tests for every change, at most ten minutes
 test-gpu: ## the kernel's tests on the GPU found (gfx115x, or NVIDIA sm_90)
 	$(call need,gpu)
 	@$(python) -m scripts.gpu_tests
+
+bench: ## the speed tables, on the GPU found: build/bench (a part: SHAPES= T= CONTEXTS= VARIANTS=)
+	@$(found) -m scripts.bench --shapes "$(SHAPES)" --tokens "$(T)" --contexts "$(CONTEXTS)" \
+	    $(and $(VARIANTS),--variants "$(VARIANTS)")
 
 op: ## the op library and the code objects: build/op
 	$(call need,build)

@@ -1,0 +1,1 @@
+"""The speed tables: the op beside what it replaces and beside its floors, on the GPU found."""

@@ -1,0 +1,49 @@
+"""One cell of the tables: every variant on one shape, T and context, in one process."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+
+from scripts.bench import gpu, timing
+from scripts.bench.inputs import make_sets, set_bytes
+from scripts.bench.shapes import Shape
+from scripts.bench.timing import Timing
+from scripts.bench.variants import Variant
+
+_CHAIN_CALLS = 128  # at most
+_CHAIN_SECONDS = 400e-6  # about, for what moves many bytes
+_BYTES_PER_SECOND = 2e12
+_SETS_BYTES = 3 << 30
+
+# name of the way of timing -> name of the variant -> time a call
+Timings = dict[str, dict[str, dict[str, float]]]
+
+
+def measure(
+    shape: Shape, tokens: int, context: int, variants: Sequence[Variant], floors: Sequence[Variant]
+) -> Timings:
+    """Checks the variants, then times them and the floors: `warm` and `cold` in chains, `replay` as
+    graphs of one call, `eager` without graphs. Microseconds a call."""
+    moved = sum(shape.bytes_moved(tokens))
+    length = int(min(_CHAIN_CALLS, max(16, _CHAIN_SECONDS * _BYTES_PER_SECOND / moved)))
+    count = max(2, min(length, _SETS_BYTES // set_bytes(shape, tokens)))
+    sets = make_sets(shape, tokens, context, count, gpu.device())
+    for variant in variants:
+        variant.verify(sets[-1])
+        variant.verify(sets[0])
+    everything = {v.name: v.on(sets) for v in (*variants, *floors)}
+    flush = torch.empty(2 * gpu.l2_bytes(), dtype=torch.uint8, device=gpu.device())
+    return {
+        "warm": _plain(timing.chains(everything, length, 1, None)),
+        "cold": _plain(timing.chains(everything, length, count, flush)),
+        "replay": _plain(timing.replays(everything)),
+        "eager": _plain(timing.eager({v.name: everything[v.name] for v in variants})),
+    }
+
+
+def _plain(timings: dict[str, Timing]) -> dict[str, dict[str, float]]:
+    return {
+        name: {key: round(value, 3) for key, value in dataclasses.asdict(timing).items()}
+        for name, timing in timings.items()
+    }

@@ -1,0 +1,128 @@
+"""Tensors of one measured case, as a decode step has them, on the GPU."""
+
+import dataclasses
+import functools
+
+import torch
+
+from scripts.bench.shapes import Shape
+
+BLOCK_SIZE = 16
+MAX_POSITIONS = 4096
+EPS = 1e-6
+_SEQUENCES = 32  # at most; more tokens than that are several a sequence
+_CACHE_BYTES = 2 << 30  # of the paged cache, where a case does not need more
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """One set of tensors: bf16, with int64 positions and slots [T].
+
+    qkv [T, row]: Q (with its gates), K and V of a token in a row. q [T, Hq, D], k and v
+    [T, Hkv, D] are views of it; q_out and k_out contiguous destinations. kv_cache
+    [blocks, Hkv, 16, 2 * D], contiguous: K then V of a head.
+    """
+
+    shape: Shape
+    positions: torch.Tensor
+    qkv: torch.Tensor
+    cos_sin_cache: torch.Tensor
+    q_weight: torch.Tensor | None
+    k_weight: torch.Tensor | None
+    kv_cache: torch.Tensor
+    slot_mapping: torch.Tensor
+    q_out: torch.Tensor
+    k_out: torch.Tensor
+    moved: torch.Tensor  # destination of the floor that only moves bytes
+
+    @property
+    def tokens(self) -> int:
+        """T."""
+        return self.qkv.shape[0]
+
+    @functools.cached_property
+    def q(self) -> torch.Tensor:
+        """[T, Hq, D], without the gates."""
+        s = self.shape
+        width = s.head_dim * (2 if s.gated else 1)
+        return self.qkv[:, : s.num_q_heads * width].unflatten(1, (-1, width))[..., : s.head_dim]
+
+    @functools.cached_property
+    def k(self) -> torch.Tensor:
+        """[T, Hkv, D]."""
+        size = self.shape.num_kv_heads * self.shape.head_dim
+        return self.qkv[:, -2 * size : -size].unflatten(1, (-1, self.shape.head_dim))
+
+    @functools.cached_property
+    def v(self) -> torch.Tensor:
+        """[T, Hkv, D]."""
+        size = self.shape.num_kv_heads * self.shape.head_dim
+        return self.qkv[:, -size:].unflatten(1, (-1, self.shape.head_dim))
+
+
+def set_bytes(shape: Shape, tokens: int) -> int:
+    """About how many bytes one set takes beside the cache."""
+    read, written = shape.bytes_moved(tokens)
+    return 2 * read + 2 * written + 2 * MAX_POSITIONS * shape.rot
+
+
+def make_sets(
+    shape: Shape, tokens: int, context: int, count: int, device: torch.device
+) -> list[Inputs]:
+    """`count` sets of random tensors, each with memory and slots of its own, one cache for all.
+
+    The tokens are of at most 32 sequences, each about `context` tokens long, whose blocks lie
+    anywhere in the cache.
+    """
+    random = torch.Generator(device).manual_seed(20_000 + tokens + context)
+
+    def normal(*size: int) -> torch.Tensor:
+        return torch.randn(size, generator=random, device=device).bfloat16()
+
+    sequences = min(tokens, _SEQUENCES)
+    each = -(-tokens // sequences)
+    blocks_each = (context + BLOCK_SIZE + each) // BLOCK_SIZE + 1
+    needed = sequences * blocks_each
+    row = 2 * shape.head_dim
+    block_bytes = 2 * shape.num_kv_heads * BLOCK_SIZE * row
+    blocks = max(needed, min(count * needed, _CACHE_BYTES // block_bytes))
+    kv_cache = torch.zeros(
+        (blocks, shape.num_kv_heads, BLOCK_SIZE, row), dtype=torch.bfloat16, device=device
+    )
+    width = (
+        shape.num_q_heads * (2 if shape.gated else 1) + 2 * shape.num_kv_heads
+    ) * shape.head_dim
+    weights: list[torch.Tensor | None] = [None, None]
+    if shape.norm:
+        offset = 1.0 if shape.norm == "gemma" else 0.0
+        weights = [(1.0 - offset + 0.2 * normal(shape.head_dim)).bfloat16() for _ in range(2)]
+    exponents = torch.arange(0, shape.rot, 2, device=device) / shape.rot
+    angles = torch.arange(MAX_POSITIONS, device=device)[:, None] * 1e4**-exponents
+    table = torch.cat([angles.cos(), angles.sin()], -1).bfloat16()
+
+    sets = []
+    for _ in range(count):
+        start = context + torch.randint(
+            0, BLOCK_SIZE, (sequences, 1), generator=random, device=device
+        )
+        positions = (start + torch.arange(each, device=device)).flatten()[:tokens].contiguous()
+        of_sequence = torch.arange(sequences, device=device).repeat_interleave(each)[:tokens]
+        table_of_blocks = torch.randperm(blocks, generator=random, device=device)[:needed]
+        block = table_of_blocks[of_sequence * blocks_each + positions // BLOCK_SIZE]
+        _, written = shape.bytes_moved(tokens)
+        sets.append(
+            Inputs(
+                shape=shape,
+                positions=positions,
+                qkv=normal(tokens, width),
+                cos_sin_cache=table.clone(),
+                q_weight=weights[0],
+                k_weight=weights[1],
+                kv_cache=kv_cache,
+                slot_mapping=block * BLOCK_SIZE + positions % BLOCK_SIZE,
+                q_out=normal(tokens, shape.num_q_heads, shape.head_dim),
+                k_out=normal(tokens, shape.num_kv_heads, shape.head_dim),
+                moved=torch.empty(written, dtype=torch.uint8, device=device),
+            )
+        )
+    return sets
