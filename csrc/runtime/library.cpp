@@ -281,9 +281,10 @@ class Registration {
                                           TORCH_TARGET_VERSION) == 0;
     }
     if (!taken) {
-      fprintf(stderr,
-              "librdna35.so: torch does not take the %s kernels of %s::%s. %s\n",
-              key, kNamespace, kOp, torch_reason());
+      fprintf(
+          stderr,
+          "librdna35.so: torch does not take the %s kernels of %s::%s. %s\n",
+          key, kNamespace, kOp, torch_reason());
     }
   }
 
