@@ -32,15 +32,23 @@ _LINKED = re.compile(
 )
 
 
-def library_problems(data: bytes) -> list[str]:
-    """What keeps the op library from loading on the systems that the wheels are for."""
+def read_library(data: bytes) -> ELFFile:
+    """The op library, opened; raises ValueError where it is no shared library for x86-64."""
     try:
         elf = ELFFile(io.BytesIO(data))
-        if elf["e_machine"] != "EM_X86_64" or elf["e_type"] != "ET_DYN":
-            return [f"not a shared library for x86_64 ({elf['e_machine']}, {elf['e_type']})"]
-        return [*_symbol_problems(elf), *_link_problems(elf)]
+        # The section headers are an ELF file's end: reading them finds one cut short.
+        elf.get_section(elf.num_sections() - 1)
     except ELFError as error:
-        return [f"not a whole ELF file ({error})"]
+        raise ValueError(f"not a whole ELF file ({error})") from None
+    if elf["e_machine"] != "EM_X86_64" or elf["e_type"] != "ET_DYN":
+        machine, kind = elf["e_machine"], elf["e_type"]
+        raise ValueError(f"not a shared library for x86_64 ({machine}, {kind})")
+    return elf
+
+
+def library_problems(elf: ELFFile) -> list[str]:
+    """What keeps the op library from loading on the systems that the wheels are for."""
+    return [*_symbol_problems(elf), *_link_problems(elf)]
 
 
 def _symbol_problems(elf: ELFFile) -> Iterator[str]:
@@ -71,13 +79,9 @@ def _link_problems(elf: ELFFile) -> Iterator[str]:
                 yield f"has a search path for libraries ({tag.entry.d_tag})"
 
 
-def sections(data: bytes, prefix: str) -> dict[str, bytes]:
-    """The sections of an ELF file whose names start with `prefix`; none where it is no ELF file."""
-    try:
-        elf = ELFFile(io.BytesIO(data))
-        return {s.name: s.data() for s in elf.iter_sections() if s.name.startswith(prefix)}
-    except ELFError:
-        return {}
+def sections(elf: ELFFile, prefix: str) -> dict[str, bytes]:
+    """The sections whose names start with `prefix`."""
+    return {s.name: s.data() for s in elf.iter_sections() if s.name.startswith(prefix)}
 
 
 def code_object_problems(image: bytes, architecture: str) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from scripts import paths
 from scripts.errors import Fault
 from scripts.wheel_archive import PROGRAM_MODE
-from scripts.wheel_elf import code_object_problems, library_problems, sections
+from scripts.wheel_elf import code_object_problems, library_problems, read_library, sections
 from scripts.wheel_pack import New
 
 MEMBER = "vllm/librdna35.so"
@@ -34,10 +34,14 @@ def has_op(extension: bytes) -> bool:
 
 def problems(library: bytes, architectures: tuple[str, ...]) -> list[str]:
     """What is wrong with the library: how it links, what it registers, each architecture's code."""
-    found = library_problems(library)
+    try:
+        elf = read_library(library)
+    except ValueError as error:
+        return [str(error)]
+    found = library_problems(elf)
     if not has_op(library):
         found.append("does not register rdna35_rope_cache")
-    parts = sections(library, _SECTION)
+    parts = sections(elf, _SECTION)
     try:
         rows = json.loads(parts[_MANIFEST])["code_objects"]
         listed = {arch: (row["section"], row["size"], row["sha256"]) for arch, row in rows.items()}

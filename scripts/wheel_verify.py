@@ -27,6 +27,7 @@ from scripts.wheel_archive import (
 from scripts.wheel_base import kept_members, renamed_member, rocm_extension
 from scripts.wheel_changes import Changes, read_changes
 from scripts.wheel_install import install_obstacle, install_problems
+from scripts.wheel_python import TAGS
 from scripts.wheel_version import (
     VERSION_FILE,
     WheelName,
@@ -67,7 +68,7 @@ def content_problems(path: Path, pin: Pin, changes: Changes, base: Path | None =
             return [
                 *_name_problems(archive, name, pin),
                 *_record_problems(archive, name),
-                *_package_problems(archive, changes),
+                *_package_problems(archive, name, changes),
                 *_op_problems(archive, pin),
                 *(_base_problems(archive, path, name, base, changes) if base else ()),
             ]
@@ -147,11 +148,14 @@ def _record_problems(archive: zipfile.ZipFile, name: WheelName) -> Iterator[str]
         yield f"{record_name}: lists {member}, which is not in the wheel"
 
 
-def _package_problems(archive: zipfile.ZipFile, changes: Changes) -> Iterator[str]:
+def _package_problems(archive: zipfile.ZipFile, name: WheelName, changes: Changes) -> Iterator[str]:
     present = set(archive.namelist())
+    # A base wheel's maker may have changed files that the series leaves alone.
+    is_all_ours = name.tags == TAGS
     added, patched = set(changes.added), set(changes.patched)
     for path, blob in sorted(changes.head.items()):
-        if path == VERSION_FILE:
+        is_series = path in added or path in patched
+        if path == VERSION_FILE or not (is_series or is_all_ours):
             continue
         kind = (
             "overlay file"
