@@ -83,6 +83,8 @@ def refresh(pin: Pin, folder: Path = paths.CHECKOUT, folders: Folders = HERE) ->
             tip = commit_series(git, base, load_series(exported))
             if git.bytes("diff-tree", "-r", tip, head):
                 raise Fault("the exported series does not make the checkout's tree: not written")
+            if git.commit_id(WRITING) != head:
+                _refuse_foreign_files(git, exported, folders)
             git.bytes("update-ref", WRITING, head)
             written = _write(git, exported, folders)
         # The same trees with the commits that every other checkout has.
@@ -116,6 +118,22 @@ def _refuse_moved_series(git: Git, base: str, head: str, folders: Folders) -> No
         raise Fault(
             f"patches/, vllm_overlay/ or csrc/ have changed since build/vllm was made; {remedy}"
         )
+
+
+def _refuse_foreign_files(git: Git, exported: Folders, folders: Folders) -> None:
+    """Fault where a file of the export would replace one that the series did not have."""
+    had = {home_of(place) for place in git.files(APPLIED).keys() - git.files("base").keys()}
+    for claim, new, old in (
+        ("Overlay", exported.overlay, folders.overlay),
+        ("Csrc", exported.csrc, folders.csrc),
+    ):
+        for path in files_below(new):
+            there = (old / path).exists() and (claim, path) not in had
+            if there and not _same(new / path, old / path):
+                raise Fault(
+                    f"{old.name}/{path} is there already, claimed by no patch, and other than "
+                    "the commit's; bring the two together, or remove it"
+                )
 
 
 def _changes(git: Git, base: str, head: str) -> list[Change]:

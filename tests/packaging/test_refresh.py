@@ -199,6 +199,16 @@ def test_series_changed_since_the_checkout_is_not_overwritten(project: SmallProj
     assert "keep your commits with" in refused(project)
 
 
+def test_unclaimed_file_is_not_overwritten(project: SmallProject) -> None:
+    project.with_series()
+    stray = project.folders.overlay / "vllm" / "stray.py"
+    stray.write_text("mine = 1\n")
+    project.commit("Stray\n", {"vllm/stray.py": "other = 1\n"})
+    assert "vllm_overlay/vllm/stray.py is there already, claimed by no patch" in refused(project)
+    stray.write_text("other = 1\n")
+    assert len(project.refresh()) == 1
+
+
 def test_file_in_the_folder_that_is_not_the_series_is_refused(project: SmallProject) -> None:
     project.checkout()
     project.commit("Runtime\n", {"csrc/rocm/runtime/x.cpp": "x\n"})
