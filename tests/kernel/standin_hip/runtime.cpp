@@ -10,6 +10,7 @@
 #include <elf.h>
 #include <hip/hip_runtime_api.h>
 
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -20,6 +21,11 @@
 #include <string>
 
 #include "checks.h"
+
+// What the launcher takes for granted, having no header of HIP.
+static_assert(offsetof(hipDeviceProp_t, gcnArchName) == 1160);
+static_assert(sizeof(hipDeviceProp_t::gcnArchName) == 256);
+static_assert(sizeof(hipDeviceProp_t) == 1472);
 
 namespace {
 
