@@ -73,13 +73,13 @@ def test_two_folders_and_two_users_get_the_same_commits(
     hooks.mkdir()
     (hooks / "pre-commit").write_text("#!/bin/sh\nexit 1\n")
     (hooks / "pre-commit").chmod(0o755)
-    config = tmp_path / "gitconfig"
+    config = tmp_path / ".gitconfig"
     config.write_text(
         "[user]\n name = Somebody\n email = else@example.com\n[core]\n autocrlf = true\n"
         f" hooksPath = {hooks}\n[commit]\n gpgSign = true\n[diff]\n noprefix = true\n"
         "[format]\n signature = mine\n[apply]\n whitespace = fix\n"
     )
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
+    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("GIT_AUTHOR_NAME", "Somebody")
     monkeypatch.setenv("GIT_DIR", "/no/such/folder")
     monkeypatch.setenv("TZ", "Asia/Tokyo")

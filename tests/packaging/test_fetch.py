@@ -163,6 +163,15 @@ def test_repository_gives_the_pinned_commit_whatever_is_checked_out(
         read_member(source.archive, "vllm/later.py")
 
 
+def test_repository_that_cannot_be_cloned_is_told_with_gits_reason(
+    project: SmallProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_GIT", f"file://{tmp_path}/nowhere")
+    with pytest.raises(Fault, match=r"cannot clone v0.33.0 of file:.*nowhere: fatal: "):
+        find(project)
+    assert [file.name for file in project.cache.iterdir()] == [project.pin.sdist_name]
+
+
 def test_repository_without_the_commit_is_refused(
     project: SmallProject, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

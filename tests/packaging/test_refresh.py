@@ -64,12 +64,12 @@ def test_developers_settings_do_not_show_in_the_mails(
 ) -> None:
     project.with_series()
     before = project.snapshot()
-    config = tmp_path / "gitconfig"
+    config = tmp_path / ".gitconfig"
     config.write_text(
         "[format]\n signature = mine\n subjectPrefix = MINE\n numbered = true\n attach = true\n"
         "[diff]\n noprefix = true\n context = 9\n algorithm = patience\n mnemonicPrefix = true\n"
     )
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
+    monkeypatch.setenv("HOME", str(tmp_path))
     for line in config.read_text().replace("[format]\n", "").split("[diff]\n")[1].splitlines():
         name, value = line.strip().split(" = ")
         project.developer_git("config", f"diff.{name}", value)
