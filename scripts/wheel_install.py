@@ -16,7 +16,7 @@ from scripts.wheel_base import rocm_extension
 from scripts.wheel_rocm import torch_hip_version
 from scripts.wheel_version import parse_wheel_name
 
-_PROBE = Path(__file__).with_name("wheel_probe.py")
+PROBE = Path(__file__).with_name("wheel_probe.py")
 
 
 def install_obstacle(wheel: Path) -> str | None:
@@ -51,7 +51,7 @@ def install_problems(wheel: Path, added: Iterable[str]) -> list[str]:
         # Only now: pip must not take this Python's packages for the environment's.
         own = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
         (site_packages / "requirements.pth").write_text("\n".join(sorted(own)) + "\n")
-        probed = _run([python, "-I", _PROBE, site_packages, *_modules(added)], folder)
+        probed = _run([python, "-I", PROBE, site_packages, *_modules(added)], folder)
         problems = [
             line.removeprefix("problem: ")
             for line in probed.stdout.splitlines()

@@ -166,6 +166,15 @@ def tampered(path: Path, folder: Path, change: Callable[[Members], None]) -> Pat
     return copy
 
 
+def without(name: str) -> Callable[[Members], None]:
+    """The change that takes a member out."""
+
+    def change(members: Members) -> None:
+        del members[name]
+
+    return change
+
+
 def rewritten(path: Path, folder: Path, change: Callable[[Members], None]) -> Path:
     """A copy of a wheel after `change`, RECORD as `change` leaves it."""
     members = read(path)

@@ -2,6 +2,7 @@
 
 import io
 import random
+import time
 import zipfile
 from pathlib import Path
 
@@ -66,8 +67,11 @@ def test_the_order_and_time_of_making_members_leave_no_trace(
     members["vllm-1.dist-info/METADATA"] = New(b"Version: 1\n")
     pack(tmp_path / "a.whl", "vllm-1.dist-info", members, EPOCH)
     monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
     shuffled = dict(sorted(members.items(), key=lambda item: item[1].data))
     pack(tmp_path / "b.whl", "vllm-1.dist-info", shuffled, EPOCH)
+    monkeypatch.undo()
+    time.tzset()
     assert (tmp_path / "a.whl").read_bytes() == (tmp_path / "b.whl").read_bytes()
 
 

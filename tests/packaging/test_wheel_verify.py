@@ -22,6 +22,7 @@ from tests.packaging.small_wheels import (
     Members,
     rewritten,
     tampered,
+    without,
 )
 
 LIBRARY = "vllm/librdna35.so"
@@ -42,13 +43,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory, changes: Changes, op_library
     """A wheel with nothing wrong."""
     members = small_wheels.series_members(changes, op_library.read_bytes())
     return small_wheels.wheel(tmp_path_factory.mktemp("whole"), members)
-
-
-def without(name: str) -> Change:
-    def change(members: Members) -> None:
-        del members[name]
-
-    return change
 
 
 def with_bytes(name: str, data: bytes) -> Change:
