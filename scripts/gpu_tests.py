@@ -3,15 +3,25 @@
     python -m scripts.gpu_tests [pytest's arguments]
 
 The kernel tests run as on the CPU, on the GPU's tensors; tests/gpu has what a GPU alone can show.
+Leaves build/test-gpu/report.json and report.md; the last line is pytest's.
 """
 
+import datetime
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
-from scripts import op, paths
+from scripts import gpu_report, op, paths
 from scripts.errors import Fault, run
 from scripts.pin import load_pin
+
+TESTS = ("tests/kernel", "tests/gpu")
+# Of tests/kernel, what stands in for a GPU or is about the host build alone.
+LEFT_OUT = ("--ignore-glob=*test_launcher*", "--ignore-glob=*test_sanitizers*")
+# Fewer than on the CPU, where an example costs less.
+FUZZ_EXAMPLES = "1000"
 
 
 def architecture() -> str:
@@ -37,15 +47,51 @@ def architecture() -> str:
     return found
 
 
+def device_name() -> str:
+    """Of the current GPU, in its maker's words."""
+    import torch
+
+    return torch.cuda.get_device_name()
+
+
+def run_pytest(library: Path, junit: Path, arguments: Sequence[str]) -> tuple[int, str]:
+    """Runs the tests, showing what they print but for the last line; status and that line."""
+    env = {"RDNA35_FUZZ_EXAMPLES": FUZZ_EXAMPLES} | os.environ
+    env |= {"RDNA35_TEST_DEVICE": "cuda", "RDNA35_TEST_LIBRARY": str(library)}
+    command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={junit}", *LEFT_OUT, *arguments]
+    last = ""
+    with subprocess.Popen(
+        [*command, *TESTS], cwd=paths.ROOT, env=env, stdout=subprocess.PIPE, text=True
+    ) as tests:
+        assert tests.stdout is not None
+        for line in tests.stdout:
+            print(last, end="", flush=True)
+            last = line
+    return tests.returncode, last
+
+
 def main() -> None:
-    """Builds, tests, and fails as pytest does."""
+    """Builds, tests, reports, and fails as pytest does."""
     found = architecture()
     library = op.build() if found in load_pin().architectures else op.build((found,))
     print(f"test-gpu: {found}, {library.relative_to(paths.ROOT)}", flush=True)
-    env = {"RDNA35_TEST_DEVICE": "cuda", "RDNA35_TEST_LIBRARY": str(library)}
-    command = [sys.executable, "-m", "pytest", "tests/kernel", "tests/gpu", *sys.argv[1:]]
-    done = subprocess.run(command, cwd=paths.ROOT, env=os.environ | env)
-    sys.exit(done.returncode)
+    gpu_report.FOLDER.mkdir(parents=True, exist_ok=True)
+    junit = gpu_report.FOLDER / "junit.xml"
+    junit.unlink(missing_ok=True)
+    started = datetime.datetime.now(datetime.UTC)
+    status, last_line = run_pytest(library, junit, sys.argv[1:])
+    if junit.exists():
+        report = {
+            "device": device_name(),
+            "architecture": found,
+            "date": started.strftime("%Y-%m-%d %H:%M UTC"),
+            "seconds": (datetime.datetime.now(datetime.UTC) - started).total_seconds(),
+            "versions": gpu_report.versions(),
+            **gpu_report.read_junit(junit),
+        }
+        print(f"test-gpu: {gpu_report.write(report).relative_to(paths.ROOT)}", flush=True)
+    print(last_line, end="", flush=True)
+    sys.exit(status)
 
 
 if __name__ == "__main__":

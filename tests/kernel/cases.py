@@ -62,6 +62,12 @@ class Case:
     arguments: Arguments
     memory: Memory
 
+    def to(self, device: torch.device) -> "Case":
+        """The same call, bit for bit, in memory of another device."""
+        memory = self.memory.to(device)
+        arguments = self.arguments.map_tensors(lambda x: memory.same_view(self.memory, x))
+        return Case(arguments, memory)
+
     def run(self) -> Expected:
         """Runs the op; returns what the reference expects it to have done."""
         expected = rope_cache(self.arguments)
@@ -164,9 +170,7 @@ def _check_heads(
     if computed or rot:
         compare.assert_close(name, actual, expected, tally)
     if not computed:
-        compare.assert_same_bits(
-            f"{name} past rot {rot}", actual[..., rot:], expected[..., rot:]
-        )
+        compare.assert_same_bits(f"{name} past rot {rot}", actual[..., rot:], expected[..., rot:])
 
 
 def build(
@@ -182,8 +186,7 @@ def build(
 
     table: the cos/sin table [rows, rot] in place of the family's own formula.
     """
-    device = op.device() if device is None else device
-    memory = Memory(device)
+    memory = Memory(torch.device("cpu"))
     random = torch.Generator().manual_seed(seed)
     f, o = family, options
     q, k, v = _qkv(memory, random, f, tokens, dtype, o)
@@ -219,7 +222,9 @@ def build(
             arguments = arguments.replace(**{f"{name}_out": out})
     if o.cache and k is not None and v is not None:
         arguments = arguments.replace(**_cache(memory, random, f, tokens, dtype, o))
-    return Case(arguments, memory)
+    case = Case(arguments, memory)
+    device = op.device() if device is None else device
+    return case if device.type == "cpu" else case.to(device)
 
 
 def _head_strides(heads: int, head_dim: int, o: Options) -> tuple[int, int, int]:
@@ -273,9 +278,7 @@ def _qkv(
     return views["q"], views.get("k"), views.get("v")
 
 
-def _positions(
-    memory: Memory, random: torch.Generator, f: Family, tokens: int
-) -> torch.Tensor:
+def _positions(memory: Memory, random: torch.Generator, f: Family, tokens: int) -> torch.Tensor:
     position = torch.randint(0, f.max_position, (tokens,), generator=random)
     # The ends of the table; from a random first token on, so that T = 1 is not
     # always position 0.
@@ -284,9 +287,7 @@ def _positions(
     if f.position_rows == 1:
         held = memory.allocate("positions", (tokens,), torch.int64)
         return held.copy_(position)
-    held = memory.allocate(
-        "positions", (f.position_rows, tokens), torch.int64, (tokens + 5, 1)
-    )
+    held = memory.allocate("positions", (f.position_rows, tokens), torch.int64, (tokens + 5, 1))
     return held.copy_(position.expand(f.position_rows, -1))
 
 
@@ -301,9 +302,7 @@ def _weights(
     for name, mean in (("q", 1.25), ("k", 0.75)):
         if name == "k" and f.num_kv_heads == 0:
             continue
-        held = memory.allocate(
-            f"{name}_weight", (f.head_dim,), o.weights or dtype, shift=o.shift
-        )
+        held = memory.allocate(f"{name}_weight", (f.head_dim,), o.weights or dtype, shift=o.shift)
         spread = 0.3 * torch.randn(f.head_dim, generator=random)
         weights[f"{name}_weight"] = held.copy_(spread + mean - f.weight_offset)
     return weights
@@ -330,9 +329,7 @@ def _cache(
     # slot read past the end shows as a damaged cache.
     slots = torch.randperm(blocks * o.block_size - 1, generator=random)
     mapped = tokens if o.slots_mapped is None else o.slots_mapped
-    held = memory.allocate(
-        "slot_mapping", (mapped,), torch.int64, fill=blocks * o.block_size - 1
-    )
+    held = memory.allocate("slot_mapping", (mapped,), torch.int64, fill=blocks * o.block_size - 1)
     held.copy_(slots[:mapped])
     if o.skip_slots:
         held[1::3] = -1

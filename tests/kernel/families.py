@@ -61,13 +61,9 @@ FAMILIES = (
     Family("llama3", 32, 8, 128, Llama3Rope(128, base=5e5), eps=1e-5),
     Family("qwen2.5", 28, 4, 128, Rope(128, base=1e6)),
     Family("qwen3", 32, 8, 128, Rope(128, base=1e6), norm="rms"),
-    Family(
-        "qwen3-vl-decode", 32, 8, 128, Rope(128, base=5e6), norm="rms", position_rows=3
-    ),
+    Family("qwen3-vl-decode", 32, 8, 128, Rope(128, base=5e6), norm="rms", position_rows=3),
     Family("qwen3.5", 8, 2, 256, Rope(64, base=1e7), norm="gemma", gated=True),
-    Family(
-        "gemma3", 16, 8, 256, LinearRope(256, base=1e6, factor=8.0), norm="gemma"
-    ),
+    Family("gemma3", 16, 8, 256, LinearRope(256, base=1e6, factor=8.0), norm="gemma"),
     Family("paligemma2", 8, 4, 256, Rope(256)),
     Family("gemma4-sliding", 8, 1, 256, Rope(256), norm="rms", v_norm=True),
     Family(

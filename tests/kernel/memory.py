@@ -51,24 +51,36 @@ class Memory:
             flat.fill_(math.nan)
         else:
             flat.fill_(fill)
-        flat = flat.to(self.device)
         assert name not in self._allocations, name
-        self._allocations[name] = flat
+        flat = self._allocations[name] = flat.to(self.device)
         return flat.as_strided(shape, strides, GUARD + shift)
+
+    def to(self, device: torch.device) -> "Memory":
+        """Copies of the allocations, guards and all, on another device."""
+        moved = Memory(device)
+        moved._allocations = {n: f.to(device, copy=True) for n, f in self._allocations.items()}
+        return moved
+
+    def same_view(self, other: "Memory", view: torch.Tensor) -> torch.Tensor:
+        """The view of this memory that is where `view` is in the other."""
+        name = other._name_of(view)
+        assert name is not None, "the view is of no allocation of that memory"
+        return self._allocations[name].as_strided(view.shape, view.stride(), view.storage_offset())
 
     def snapshot(self) -> None:
         """Remembers every byte as it is now."""
-        self._before = {n: _bits(f).clone() for n, f in self._allocations.items()}
+        self._before = {n: _bits(f) for n, f in self._allocations.items()}
 
     def assert_untouched_but(self, written: list[torch.Tensor]) -> None:
         """Asserts that every byte is as it was, but for those of these tensors."""
+        views: dict[str | None, list[torch.Tensor]] = {}
+        for view in written:
+            views.setdefault(self._name_of(view), []).append(view)
         for name, flat in self._allocations.items():
             changed = _bits(flat) != self._before[name]
-            for view in written:
-                if view.untyped_storage().data_ptr() == flat.data_ptr():
-                    changed.as_strided(
-                        view.shape, view.stride(), view.storage_offset()
-                    ).fill_(False)
+            for view in views.get(name, []):
+                place = (view.shape, view.stride(), view.storage_offset())
+                changed.as_strided(*place).fill_(False)
             if changed.any():
                 first = int(changed.nonzero()[0])
                 raise AssertionError(
@@ -76,6 +88,13 @@ class Memory:
                     f"what may be written have changed, first number {first} "
                     f"(the tensor's begin at {GUARD})"
                 )
+
+    def _name_of(self, view: torch.Tensor) -> str | None:
+        storage = view.untyped_storage().data_ptr()
+        for name, flat in self._allocations.items():
+            if flat.untyped_storage().data_ptr() == storage:
+                return name
+        return None
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -88,5 +107,6 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _bits(flat: torch.Tensor) -> torch.Tensor:
+    """A copy of the bits on the CPU."""
     integer = {2: torch.int16, 4: torch.int32, 8: torch.int64}[flat.element_size()]
-    return flat.view(integer)
+    return flat.view(integer).to("cpu", copy=True)

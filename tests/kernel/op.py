@@ -4,17 +4,18 @@ Two environment variables choose what is tested, so that the same tests serve
 the host build, the sanitizer build and a GPU:
 
   RDNA35_TEST_DEVICE   cpu (default) or cuda
-  RDNA35_TEST_LIBRARY  the op library (default: build/op/librdna35.so)
+  RDNA35_TEST_LIBRARY  the op library (default: build/op's, built where needed)
 """
 
 import dataclasses
 import functools
 import os
 import pathlib
+from collections.abc import Callable
 
 import torch
 
-from scripts import paths
+from scripts import op as op_build
 
 # The contract's schema, character for character but for line breaks.
 SCHEMA = (
@@ -71,6 +72,15 @@ class Arguments:
         """These arguments with some of them changed."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
+    def map_tensors(self, function: Callable[[torch.Tensor], torch.Tensor]) -> "Arguments":
+        """These arguments with each tensor replaced by what the function makes of it."""
+        changes = {
+            f.name: function(value)
+            for f in dataclasses.fields(self)
+            if isinstance(value := getattr(self, f.name), torch.Tensor)
+        }
+        return self.replace(**changes)
+
     def as_tuple(self) -> tuple[object, ...]:
         """The values in the schema's order; tensors as they are, not copied."""
         return tuple(getattr(self, f.name) for f in dataclasses.fields(self))
@@ -90,23 +100,18 @@ def device() -> torch.device:
     return torch.device(os.environ.get("RDNA35_TEST_DEVICE", "cpu"))
 
 
+@functools.cache
 def library() -> pathlib.Path:
     """The op library that this run tests."""
-    return pathlib.Path(
-        os.environ.get("RDNA35_TEST_LIBRARY", paths.OP_LIBRARY)
-    )
+    if named := os.environ.get("RDNA35_TEST_LIBRARY"):
+        return pathlib.Path(named)
+    return op_build.build()
 
 
 @functools.cache
 def load() -> torch._ops.OpOverload:
-    """Loads the library once and returns the op.
-
-    Raises FileNotFoundError, naming the command that builds it, when it is missing.
-    """
-    path = library()
-    if not path.exists():
-        raise FileNotFoundError(f"{path} is missing; run `make op`")
-    torch.ops.load_library(str(path))
+    """Loads the library once and returns the op."""
+    torch.ops.load_library(str(library()))
     return torch.ops._rocm_C.rdna35_rope_cache.default
 
 

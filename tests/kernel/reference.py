@@ -14,8 +14,8 @@ from tests.kernel.op import Arguments
 
 @dataclasses.dataclass(frozen=True)
 class Expected:
-    """What the destinations hold after the op: new tensors, the inputs' own
-    dtype, contiguous.
+    """What the destinations hold after the op: new tensors on the CPU, of the
+    inputs' own dtype, contiguous.
 
     q [T, Hq, D], k and v [T, Hkv, D] (v as the model would see it), cache
     [blocks, Hkv, block_size, 2 * D]; None for an argument that was not given.
@@ -28,11 +28,13 @@ class Expected:
 
 
 def rope_cache(a: Arguments) -> Expected:
-    """Models one call of the op; reads its arguments and changes none.
+    """Models one call of the op; reads its arguments and changes none. Computes on
+    the CPU, wherever they are.
 
     Two tokens with the same slot: the later one is taken (the contract allows
     either).
     """
+    a = a.map_tensors(torch.Tensor.cpu)
     position = a.positions if a.positions.dim() == 1 else a.positions[0]
 
     q = a.q.clone()
@@ -82,7 +84,7 @@ def cos_sin_row(position: torch.Tensor, pos_offset: int, rows: int) -> torch.Ten
     """The table row of each position [T], clamped into the table. Python
     integers, so that nothing overflows."""
     row = [min(max(p + pos_offset, 0), rows - 1) for p in position.tolist()]
-    return torch.tensor(row, dtype=torch.int64, device=position.device)
+    return torch.tensor(row, dtype=torch.int64)
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:

@@ -33,9 +33,7 @@ class Rope:
 
     def table(self) -> torch.Tensor:
         """cos half then sin half of every row, fp32 [rows, rotary_dim]."""
-        return _angles_to_table(
-            self.rows, self.inverse_frequencies(), self.magnitude()
-        )
+        return _angles_to_table(self.rows, self.inverse_frequencies(), self.magnitude())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,9 +84,7 @@ class YarnRope(Rope):
     def inverse_frequencies(self) -> torch.Tensor:
         fast = super().inverse_frequencies()
         low = max(math.floor(self._pair_with_turns(self.beta_fast)), 0)
-        high = min(
-            math.ceil(self._pair_with_turns(self.beta_slow)), self.rotary_dim - 1
-        )
+        high = min(math.ceil(self._pair_with_turns(self.beta_slow)), self.rotary_dim - 1)
         pair = torch.arange(self.rotary_dim // 2).float()
         interpolate = ((pair - low) / (high - low)).clamp(0, 1)
         return interpolate * fast / self.factor + (1 - interpolate) * fast
@@ -109,9 +105,7 @@ class LongRope(Rope):
 
     def magnitude(self) -> float:
         growth = self.max_position / self.original_max_position
-        return math.sqrt(
-            1 + math.log(growth) / math.log(self.original_max_position)
-        )
+        return math.sqrt(1 + math.log(growth) / math.log(self.original_max_position))
 
     def table(self) -> torch.Tensor:
         plain = self.inverse_frequencies()

@@ -40,9 +40,7 @@ def tensor(a: Arguments, name: str) -> torch.Tensor:
 
 
 def wrong_dtype(name: str, dtype: torch.dtype) -> Error:
-    return Error(
-        f"{name} is {dtype}", (name,), lambda a: {name: tensor(a, name).to(dtype)}
-    )
+    return Error(f"{name} is {dtype}", (name,), lambda a: {name: tensor(a, name).to(dtype)})
 
 
 def wrong_rank(name: str, more: bool) -> Error:
@@ -85,9 +83,7 @@ def repeated(name: str, dim: int) -> Error:
     return Error(
         f"{name} overlaps itself in dimension {dim}",
         (name,),
-        lambda a: {
-            name: tensor(a, name).narrow(dim, 0, 1).expand(tensor(a, name).shape)
-        },
+        lambda a: {name: tensor(a, name).narrow(dim, 0, 1).expand(tensor(a, name).shape)},
     )
 
 
@@ -151,6 +147,10 @@ def _many_slots(a: Arguments) -> dict[str, object]:
 
 QKV = ("q", "k", "v")
 OUTPUTS = ("q_out", "k_out", "v_out")
+TENSORS = (
+    *("positions", *QKV, "cos_sin_cache", "q_weight", "k_weight"),
+    *("kv_cache", "slot_mapping", *OUTPUTS),
+)
 NO_K = {"k": None, "v": None, "k_out": None, "v_out": None, "kv_cache": None}
 
 ERRORS = [
@@ -247,9 +247,7 @@ ERRORS = [
         ("k_out", "k"),
         lambda a: {**NO_K, "k_weight": None, "k_out": a.k_out},
     ),
-    Error(
-        "v without k", ("v", "k"), lambda a: {**NO_K, "k_weight": None, "v": a.v}
-    ),
+    Error("v without k", ("v", "k"), lambda a: {**NO_K, "k_weight": None, "v": a.v}),
     Error(
         "v_out without k and v",
         ("v_out", "k", "v"),
@@ -263,9 +261,7 @@ ERRORS = [
     ),
     given("v_out without v", "v_out v", v=None, kv_cache=None),
     given("kv_cache without v", "kv_cache v", v=None, v_out=None),
-    given(
-        "v_norm without v", "v_norm v", v=None, v_out=None, kv_cache=None, v_norm=True
-    ),
+    given("v_norm without v", "v_norm v", v=None, v_out=None, kv_cache=None, v_norm=True),
     given("kv_cache without slot_mapping", "slot_mapping", slot_mapping=None),
     # values
     given("scaling by no context", "q_scale_orig_max", q_scale_beta=0.1, q_scale_orig_max=0),
@@ -355,16 +351,12 @@ def test_head_dim_that_is_not_built_is_refused(head_dim: int) -> None:
 
 
 @pytest.mark.skipif(op.device().type == "cpu", reason="needs a second device")
-@pytest.mark.parametrize(
-    "name", [f.name for f in dataclasses.fields(Arguments) if f.type != "bool"]
-)
+@pytest.mark.parametrize("name", TENSORS)
 def test_tensors_on_two_devices_are_refused(name: str) -> None:
-    case = case_with_outputs("qkv")
-    x = getattr(case.arguments, name)
-    if not isinstance(x, torch.Tensor):
-        pytest.skip(f"{name} is no tensor of this call")
-    error = Error(f"{name} is on the CPU", (name, "device"), lambda a: {name: x.cpu()})
-    assert_refused(case, error)
+    error = Error(
+        f"{name} is on the CPU", (name, "device"), lambda a: {name: tensor(a, name).cpu()}
+    )
+    assert_refused(case_with_outputs("qkv"), error)
 
 
 @pytest.mark.parametrize("outputs", ["", "qkv"])

@@ -128,9 +128,7 @@ def test_tokens_bits_do_not_depend_on_the_batch(family: Family, dtype: torch.dty
         alone = results(some_tokens(a, [token]))
         assert_rows_equal(f"of token {token} alone", alone, batch, [token])
     backwards = list(range(255, -1, -3))
-    assert_rows_equal(
-        "in another order", results(some_tokens(a, backwards)), batch, backwards
-    )
+    assert_rows_equal("in another order", results(some_tokens(a, backwards)), batch, backwards)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """Random calls over shapes, strides, dtypes and options, against the reference.
 
-RDNA35_FUZZ_EXAMPLES sets their number (default 2000); RDNA35_FUZZ_SEED makes a
-run repeatable (default: the same examples every time).
+RDNA35_FUZZ_EXAMPLES sets their number (default 2000), RDNA35_FUZZ_SEED which they
+are. A long run, without the time limit of a test:
+
+    RDNA35_FUZZ_EXAMPLES=50000 python -m pytest --timeout=0 tests/kernel/test_fuzz.py
 """
 
 import os
@@ -28,6 +30,8 @@ edges = st.builds(
     st.sampled_from((1, -1)),
     st.integers(-3, 3),
 )
+# A context length of any size.
+large = edges.map(lambda n: min(max(1, abs(n)), INT64_MAX))
 
 
 @st.composite
@@ -55,7 +59,7 @@ def families(draw: st.DrawFn) -> Family:
         max_position=draw(st.sampled_from((1, max_rows, 2 * max_rows))),
         pos_offset=draw(st.one_of(st.just(0), st.integers(-5, 40), edges, int64)),
         q_scale_beta=draw(st.sampled_from((0.1, -0.3, 2.0))) if scaled else 0.0,
-        q_scale_orig_max=draw(st.one_of(st.integers(1, 100), edges.map(abs).map(lambda n: max(1, min(n, INT64_MAX)))))
+        q_scale_orig_max=draw(st.one_of(st.integers(1, 100), large))
         if scaled
         else draw(st.integers(-1, 3)),
     )
@@ -109,7 +113,6 @@ def calls(draw: st.DrawFn) -> Case:
 
 
 @pytest.mark.skipif(not EXAMPLES, reason="RDNA35_FUZZ_EXAMPLES is 0")
-@pytest.mark.timeout(0)
 @hypothesis.seed(SEED)
 @hypothesis.settings(
     max_examples=EXAMPLES,

@@ -43,9 +43,7 @@ def native() -> Iterator[Run]:
 
 @pytest.mark.parametrize("dtype", op.DTYPES, ids=str)
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.name)
-def test_family_agrees_with_vllms_modules(
-    native: Run, family: Family, dtype: torch.dtype
-) -> None:
+def test_family_agrees_with_vllms_modules(native: Run, family: Family, dtype: torch.dtype) -> None:
     bound = compare.NATIVE_ULPS
     if dtype == torch.float16 and family.norm and family.q_scale_beta:
         bound = compare.NATIVE_ULPS_FP16_NORM_AND_SCALE
@@ -72,9 +70,7 @@ def test_family_agrees_with_vllms_modules(
 
 @pytest.mark.parametrize("dtype", op.DTYPES, ids=str)
 @pytest.mark.parametrize("family", [f for f in FAMILIES if f.rope], ids=lambda f: f.name)
-def test_tables_of_the_families_are_vllms(
-    native: Run, family: Family, dtype: torch.dtype
-) -> None:
+def test_tables_of_the_families_are_vllms(native: Run, family: Family, dtype: torch.dtype) -> None:
     """Our own formulas, which stand in for vLLM's where it is not at hand."""
     assert family.rope is not None
     theirs = native(family, 1, dtype, 1).table

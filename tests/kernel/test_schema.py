@@ -62,8 +62,5 @@ def test_fake_call_touches_nothing_and_returns_none(wrapper: types.ModuleType) -
 
     a = cases.build(BY_NAME["qwen3"], 4, torch.bfloat16).arguments
     with FakeTensorMode() as mode:
-        fakes = [
-            mode.from_tensor(x) if isinstance(x, torch.Tensor) else x
-            for x in a.as_tuple()
-        ]
+        fakes = [mode.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in a.as_tuple()]
         assert op.load()(*fakes) is None

@@ -50,7 +50,7 @@ def import_vllm(source: pathlib.Path) -> None:
 
     vllm.platforms._current_platform = CpuPlatform()
     import vllm.model_executor.layers.layernorm
-    import vllm.model_executor.layers.rotary_embedding  # noqa: F401
+    import vllm.model_executor.layers.rotary_embedding
 
 
 def run(
@@ -107,9 +107,7 @@ def _rms_norm(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch
     return module.forward_native(x.contiguous())
 
 
-def _mistral_scale(
-    q: torch.Tensor, positions: torch.Tensor, family: Family
-) -> torch.Tensor:
+def _mistral_scale(q: torch.Tensor, positions: torch.Tensor, family: Family) -> torch.Tensor:
     from vllm.model_executor.models.mistral import MistralAttention
 
     attention = types.SimpleNamespace(
@@ -130,9 +128,7 @@ def _rotary_module(family: Family, dtype: torch.dtype) -> tuple[Any, torch.Tenso
     if isinstance(rope, LongRope):
         # The module asks the configuration which of its tables serves the model.
         longest = rope.original_max_position + (1 if family.pos_offset else 0)
-        config = types.SimpleNamespace(
-            model_config=types.SimpleNamespace(max_model_len=longest)
-        )
+        config = types.SimpleNamespace(model_config=types.SimpleNamespace(max_model_len=longest))
         phi3_long_rope_scaled_rope.get_current_vllm_config = lambda: config
     module = rotary_embedding.get_rope(
         family.head_dim,
