@@ -47,11 +47,10 @@ def build(architectures: Sequence[str] | None = None, *, sanitize: bool = False)
         *("-S", str(paths.ROOT), "-B", str(folder), "-G", "Ninja"),
         f"-DCMAKE_MAKE_PROGRAM={_tool('ninja')}",
         f"-DRDNA35_ARCHITECTURES={';'.join(architectures)}",
-        f"-DRDNA35_TORCH_LIB={_package('torch', 'build')[0] / 'lib'}",
+        f"-DRDNA35_TORCH_LIB={_torch_lib()}",
+        f"-DRDNA35_ZIG={_zig() or ''}",
         f"-DRDNA35_SANITIZE={'ON' if sanitize else 'OFF'}",
     ]
-    if any(architecture.startswith("gfx") for architecture in architectures):
-        configure.append(f"-DRDNA35_ZIG={_package('ziglang', 'build')[0] / 'zig'}")
     with held("op"):
         _run("configure", configure)
         _run("build", [_tool("cmake"), "--build", str(folder)])
@@ -75,15 +74,26 @@ def _tool(name: str) -> str:
     return found
 
 
-def _package(name: str, group: str) -> list[Path]:
-    """The folders of an installed package, which is not imported."""
+def _torch_lib() -> Path:
+    """The folder of libtorch_cpu.so."""
+    torch = _package("torch")
+    if torch is None:
+        raise Fault(f"{sys.executable} has no torch; install it there, or use make's own .venv")
+    return torch / "lib"
+
+
+def _zig() -> Path | None:
+    """zig of the package ziglang, which carries clang; None where there is none."""
+    ziglang = _package("ziglang")
+    return ziglang / "zig" if ziglang else None
+
+
+def _package(name: str) -> Path | None:
+    """The folder of an installed package, which is not imported."""
     spec = importlib.util.find_spec(name)
     if spec is None or not spec.submodule_search_locations:
-        raise Fault(
-            f"{sys.executable} has no {name}; install it there, or use the .venv that "
-            f"`make` fills from the pin's {group} group"
-        )
-    return [Path(folder) for folder in spec.submodule_search_locations]
+        return None
+    return Path(spec.submodule_search_locations[0])
 
 
 def _run(step: str, command: list[str]) -> None:

@@ -36,7 +36,7 @@ REQUIREMENTS = "requirements/common.txt"
 # What an interpreter of the user's may do without: programs on the path, and the clang whose
 # absence scripts.op reports where it finds no ROCm either.
 PROGRAMS = ("cmake", "ninja")
-OPTIONAL = ("ziglang", "numpy", "pip")
+OPTIONAL = ("ziglang", "numpy", "pip", "triton", "clang-tidy")
 
 
 def versions(site_packages: str | None) -> dict[str, str]:

@@ -3,6 +3,7 @@ libraries that lead to it, and processes that run the op library against them.""
 
 import dataclasses
 import hashlib
+import importlib.util
 import json
 import os
 import subprocess
@@ -10,8 +11,6 @@ import sys
 import textwrap
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from scripts import paths
 from scripts.lock import held
@@ -85,7 +84,7 @@ class Standin:
             if not built[-1].exists():
                 folder.mkdir(parents=True, exist_ok=True)
                 hip, c10, torch = built
-                _compile(
+                compile_library(
                     [_SOURCES / "runtime.cpp", _OP / "host.cpp"],
                     hip,
                     f'-DSTANDIN_NAME="{name}"',
@@ -93,8 +92,8 @@ class Standin:
                     f"-I{hip_headers()}",
                     f"-I{_OP}",
                 )
-                _compile([_SOURCES / "c10_hip.cpp"], c10, f"-l:{hip.name}")
-                _compile([_SOURCES / "torch_hip.cpp"], torch, "-lc10_hip")
+                compile_library([_SOURCES / "c10_hip.cpp"], c10, f"-l:{hip.name}")
+                compile_library([_SOURCES / "torch_hip.cpp"], torch, "-lc10_hip")
         return built
 
     def run(self, code: str, load: list[Path], **environment: str) -> Result:
@@ -121,9 +120,10 @@ class Standin:
 
 
 def hip_headers() -> Path:
-    """HIP's headers, as the triton package carries them; skips where it has none."""
-    triton = pytest.importorskip("triton", reason="triton carries the HIP headers")
-    folder = Path(triton.__file__).parent / "backends/amd/include"
+    """HIP's headers, as the triton package carries them."""
+    spec = importlib.util.find_spec("triton")
+    assert spec is not None and spec.origin is not None, "triton, which carries them, is missing"
+    folder = Path(spec.origin).parent / "backends/amd/include"
     assert (folder / "hip/hip_runtime_api.h").is_file(), folder
     return folder
 
@@ -136,7 +136,7 @@ def make(library: Path, scratch: Path) -> Standin:
     return Standin(paths.BUILD / "standin-hip" / digest.hexdigest()[:16], library, scratch)
 
 
-def _compile(sources: list[Path], output: Path, *flags: str) -> None:
+def compile_library(sources: list[Path], output: Path, *flags: str) -> None:
     made = output.with_suffix(".new")
     command = [
         *("g++", "-shared", "-fPIC", "-std=c++17", "-O2", "-ffp-contract=off"),

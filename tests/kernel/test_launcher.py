@@ -79,7 +79,7 @@ def test_a_launch_has_the_grid_and_block_of_its_parameters(run: Run) -> None:
         groups = -(-launch["num_waves"] // launch["waves_per_group"])
         assert launch["grid"][1:] == [groups, 1]
         assert launch["block"] == [32 * launch["waves_per_group"], 1, 1]
-        assert (launch["shared"], launch["extra"]) == (0, 0)
+        assert launch["shared"] == 0
 
 
 def test_parameters_start_with_the_tensors_addresses(run: Run) -> None:

@@ -10,18 +10,19 @@ from pathlib import Path
 
 import pytest
 import torch
+
+from scripts import paths
+from scripts.pin import load_pin
+from tests.kernel import op
+
+if op.device().type != "cpu":
+    pytest.skip("looks at the build for the pin's architectures", allow_module_level=True)
+
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerSymSection
 from elftools.elf.sections import SymbolTableSection
 
-from scripts import paths
-from scripts.pin import load_pin
 from scripts.wheel_elf import library_problems
-from tests.kernel import op
-
-pytestmark = pytest.mark.skipif(
-    op.device().type != "cpu", reason="looks at the build for the pin's architectures"
-)
 
 
 def _content(elf: ELFFile, section: str) -> bytes:

@@ -1,5 +1,6 @@
-// A stand-in for libamdhip64: the calls that the launcher makes, with HIP's own
-// prototypes and structures. Every call is checked and written as a line of
+// A stand-in for libamdhip64: the calls that the launcher makes, and those of
+// code that ROCm's compiler built, with HIP's own prototypes and structures.
+// Every call is checked and written as a line of
 // JSON to $STANDIN_HIP_LOG. Devices are the host: a launch runs the kernel's
 // host build on the parameters it is given.
 //
@@ -41,6 +42,8 @@ struct Function {
 std::mutex mutex;  // of what follows, and of the log
 std::map<std::string, int> failures;
 std::set<const void*> functions;
+std::set<std::string> registered_kernels;
+std::map<const void*, std::string> registered;
 
 thread_local int current_device = 0;
 thread_local hipError_t last_error = hipSuccess;
@@ -128,6 +131,36 @@ int kernel_index(const std::string& name) {
   return -1;
 }
 
+// Logs a launch and does it, with the host build of the kernel.
+hipError_t launch(const char* call, const std::string& name, int module_device,
+                  dim3 grid, dim3 block, unsigned shared, hipStream_t stream,
+                  const void* params) {
+  rdna35::RopeCacheLaunch launch = {kernel_index(name), grid.x, grid.y, {}};
+  std::memcpy(&launch.params, params, sizeof(launch.params));
+  std::ostringstream fields;
+  fields << ", \"name\": \"" << name << "\", \"module_device\": "
+         << module_device << ", \"grid\": [" << grid.x << ", " << grid.y << ", "
+         << grid.z << "], \"block\": [" << block.x << ", " << block.y << ", "
+         << block.z << "], \"shared\": " << shared
+         << ", \"stream\": " << reinterpret_cast<uintptr_t>(stream)
+         << ", \"waves_per_group\": " << launch.params.waves_per_group
+         << ", \"num_waves\": " << launch.params.num_waves
+         << ", \"params\": \"";
+  const auto* bytes = static_cast<const unsigned char*>(params);
+  for (size_t i = 0; i < sizeof(launch.params); ++i) {
+    char hex[3];
+    std::snprintf(hex, sizeof(hex), "%02x", bytes[i]);
+    fields << hex;
+  }
+  fields << '"';
+  log(call, fields.str());
+  const hipError_t error =
+      status(call, module_device == current_device ? hipSuccess
+                                                   : hipErrorInvalidHandle);
+  if (error == hipSuccess) rdna35::run_rope_cache_on_host(launch);
+  return error;
+}
+
 }  // namespace
 
 extern "C" {
@@ -204,41 +237,56 @@ hipError_t hipModuleLaunchKernel(hipFunction_t f, unsigned grid_x,
                                  hipStream_t stream, void** params,
                                  void** extra) {
   const auto* function = reinterpret_cast<const Function*>(f);
-  rdna35::RopeCacheLaunch launch = {};
-  launch.grid_x = grid_x;
-  launch.grid_y = grid_y;
-  std::memcpy(&launch.params, params[0], sizeof(launch.params));
   {
     const std::lock_guard<std::mutex> lock(mutex);
     if (functions.count(function) == 0) std::abort();
   }
-  launch.kernel = kernel_index(function->name);
-  std::ostringstream fields;
-  fields << ", \"name\": \"" << function->name << "\", \"module_device\": "
-         << function->module->device << ", \"grid\": [" << grid_x << ", "
-         << grid_y << ", " << grid_z << "], \"block\": [" << block_x << ", "
-         << block_y << ", " << block_z << "], \"shared\": " << shared
-         << ", \"stream\": " << reinterpret_cast<uintptr_t>(stream)
-         << ", \"extra\": " << reinterpret_cast<uintptr_t>(extra)
-         << ", \"waves_per_group\": " << launch.params.waves_per_group
-         << ", \"num_waves\": " << launch.params.num_waves
-         << ", \"params\": \"";
-  const auto* bytes = static_cast<const unsigned char*>(params[0]);
-  for (size_t i = 0; i < sizeof(launch.params); ++i) {
-    char hex[3];
-    std::snprintf(hex, sizeof(hex), "%02x", bytes[i]);
-    fields << hex;
-  }
-  fields << '"';
-  log("hipModuleLaunchKernel", fields.str());
+  if (extra != nullptr) std::abort();
   // What a GPU would do: a function of another device's module is refused.
-  const hipError_t error = status("hipModuleLaunchKernel",
-                                  function->module->device == current_device
-                                      ? hipSuccess
-                                      : hipErrorInvalidHandle);
-  if (error != hipSuccess) return error;
-  rdna35::run_rope_cache_on_host(launch);
-  return hipSuccess;
+  return launch("hipModuleLaunchKernel", function->name,
+                function->module->device, dim3(grid_x, grid_y, grid_z),
+                dim3(block_x, block_y, block_z), shared, stream, params[0]);
+}
+
+// ---- for code that ROCm's compiler built -----------------------------------
+
+void** __hipRegisterFatBinary(const void* data) {
+  struct Wrapper {
+    unsigned magic, version;
+    const unsigned char* binary;
+    void* unused;
+  };
+  const auto* wrapper = static_cast<const Wrapper*>(data);
+  size_t size = 0;
+  constexpr unsigned kHipf = 0x48495046;
+  if (wrapper->magic != kHipf ||
+      !read_code_object(wrapper->binary, &registered_kernels, &size)) {
+    std::abort();
+  }
+  return reinterpret_cast<void**>(&registered_kernels);
+}
+
+void __hipRegisterFunction(void**, const void* handle, char*, const char* name,
+                           unsigned, void*, void*, dim3*, dim3*, int*) {
+  if (registered_kernels.count(name) == 0) std::abort();
+  registered[handle] = name;
+}
+
+void __hipUnregisterFatBinary(void**) {}
+
+hipError_t __hipPopCallConfiguration(dim3*, dim3*, size_t*, hipStream_t*) {
+  std::abort();  // of the <<<>>> syntax, which nothing uses
+}
+
+hipError_t hipFuncGetAttributes(hipFuncAttributes*, const void* function) {
+  log("hipFuncGetAttributes", ", \"name\": \"" + registered.at(function) + "\"");
+  return status("hipFuncGetAttributes");
+}
+
+hipError_t hipLaunchKernel(const void* function, dim3 grid, dim3 block,
+                           void** args, size_t shared, hipStream_t stream) {
+  return launch("hipLaunchKernel", registered.at(function), current_device,
+                grid, block, static_cast<unsigned>(shared), stream, args[0]);
 }
 
 const char* hipGetErrorName(hipError_t error) {
