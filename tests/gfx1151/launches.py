@@ -1,0 +1,110 @@
+"""Launches as the library makes them: the launcher packs arguments for a stand-in HIP runtime."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from tests.gfx1151.emulator.launch import Launch
+from tests.gfx1151.emulator.memory import Given
+from tests.kernel import cases, standin
+from tests.kernel.cases import Case, Options
+from tests.kernel.families import BY_NAME, FAMILIES
+from tests.kernel.op import DTYPES, Arguments
+
+_WRITTEN_BESIDE = {"q": "q_out", "k": "k_out"}  # in place unless the other is given
+_WRITTEN = {"kv_cache", "q_out", "k_out", "v_out"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Key:
+    """A case by what it is built from."""
+
+    family: str
+    tokens: int
+    dtype: torch.dtype
+    options: Options = cases.DEFAULT
+
+    def build(self) -> Case:
+        """The case, the same every time."""
+        device = torch.device("cpu")
+        return cases.build(
+            BY_NAME[self.family], self.tokens, self.dtype, self.options, device=device
+        )
+
+    def __str__(self) -> str:
+        changed = {
+            field.name: getattr(self.options, field.name)
+            for field in dataclasses.fields(self.options)
+            if getattr(self.options, field.name) != field.default
+        }
+        given = "".join(
+            f"-{name}={''.join(sorted(value)) if isinstance(value, frozenset) else value}"
+            for name, value in changed.items()
+        )
+        return f"{self.family}-{self.tokens}-{str(self.dtype).removeprefix('torch.')}{given}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Packed:
+    """A launch, and where its process had each tensor argument: the addresses in its parameters."""
+
+    launch: Launch
+    addresses: dict[str, int]
+
+    def tensors(self, arguments: Arguments) -> list[Given]:
+        """The tensors of this process that stand for those of the launch."""
+        given = []
+        for name, address in self.addresses.items():
+            tensor = getattr(arguments, name)
+            beside = _WRITTEN_BESIDE.get(name)
+            written = name in _WRITTEN or (
+                beside is not None and getattr(arguments, beside) is None
+            )
+            given.append(Given(name, tensor, address, name not in _WRITTEN, written))
+        return given
+
+
+# Every model family, with one token and with three.
+FAMILY_KEYS = tuple(
+    Key(family.name, tokens, dtype)
+    for family in FAMILIES
+    for tokens in (1, 3)
+    for dtype in DTYPES
+)
+
+_PACK = """
+import json
+from tests.kernel.cases import Options
+for name, tokens, dtype, options in {keys}:
+    arguments = cases.build(family[name], tokens, dtype, options, device=torch.device("cpu")).arguments
+    rope_cache(*gpu(arguments, 0).as_tuple())
+    print(json.dumps({{
+        field.name: value.data_ptr() for field in dataclasses.fields(arguments)
+        if isinstance(value := getattr(arguments, field.name), torch.Tensor)
+    }}))
+"""
+
+
+def pack(keys: Sequence[Key], library: Path, scratch: Path) -> dict[Key, Packed]:
+    """Has the library launch each case in one process, and keeps what it launched."""
+    hip = standin.make(library, scratch)
+    listed = [(key.family, key.tokens, key.dtype, key.options) for key in keys]
+    result = hip.run(_PACK.format(keys=listed), [hip.runtime("torch")[-1]])
+    launches = result.named("hipModuleLaunchKernel")
+    lines = result.output.splitlines()
+    assert len(launches) == len(lines) == len(keys), (len(launches), len(lines), len(keys))
+    return {
+        key: Packed(
+            Launch(
+                launch["name"],
+                tuple(launch["grid"]),
+                launch["block"][0],
+                bytes.fromhex(launch["params"]),
+            ),
+            json.loads(line),
+        )
+        for key, launch, line in zip(keys, launches, lines, strict=True)
+    }
