@@ -15,7 +15,7 @@ from typing import Any
 from scripts import paths
 from scripts.lock import held
 
-_SOURCES = Path(__file__).parent / "standin_hip"
+SOURCES = Path(__file__).parent / "standin_hip"
 _OP = paths.CSRC / "rdna35_rope_cache"
 
 # What every process starts with: the libraries named in LOAD, in order, as a program that links
@@ -85,15 +85,15 @@ class Standin:
                 folder.mkdir(parents=True, exist_ok=True)
                 hip, c10, torch = built
                 compile_library(
-                    [_SOURCES / "runtime.cpp", _OP / "host.cpp"],
+                    [SOURCES / "runtime.cpp", _OP / "host.cpp"],
                     hip,
                     f'-DSTANDIN_NAME="{name}"',
                     "-D__HIP_PLATFORM_AMD__",
                     f"-I{hip_headers()}",
                     f"-I{_OP}",
                 )
-                compile_library([_SOURCES / "c10_hip.cpp"], c10, f"-l:{hip.name}")
-                compile_library([_SOURCES / "torch_hip.cpp"], torch, "-lc10_hip")
+                compile_library([SOURCES / "c10_hip.cpp"], c10, f"-l:{hip.name}")
+                compile_library([SOURCES / "torch_hip.cpp"], torch, "-lc10_hip")
         return built
 
     def run(self, code: str, load: list[Path], **environment: str) -> Result:
@@ -131,7 +131,7 @@ def hip_headers() -> Path:
 def make(library: Path, scratch: Path) -> Standin:
     """Stand-ins for the current sources, kept under build/ for the next run."""
     digest = hashlib.sha256()
-    for source in sorted([Path(__file__), *_SOURCES.iterdir(), *_OP.iterdir()]):
+    for source in sorted([Path(__file__), *SOURCES.iterdir(), *_OP.iterdir()]):
         digest.update(source.read_bytes())
     return Standin(paths.BUILD / "standin-hip" / digest.hexdigest()[:16], library, scratch)
 
