@@ -18,7 +18,7 @@ from tests.gfx1151.emulator.decode import EXEC, LITERAL, NULL, VCC, VGPR, Instru
 from tests.gfx1151.emulator.errors import Unknown, Violation
 from tests.gfx1151.emulator.measure import SCALAR_LINE, VECTOR_LINE
 from tests.gfx1151.emulator.pcode import Compiled, compile_pcode
-from tests.gfx1151.emulator.wave import LANES, Waves, lanes_of, masks_of
+from tests.gfx1151.emulator.wave import ALL, LANES, Waves, lanes_of, masks_of
 from tests.gfx1151.emulator.written_out import WRITTEN_OUT
 
 Array = np.ndarray[Any, Any]
@@ -73,10 +73,11 @@ def _counted(inst: Instruction, step: Step) -> Step:
     """Counts, and refuses registers that a load is still on its way to."""
     kind = class_of(inst)
     name = f"V_DUAL_{inst.name[2:]} + {inst.pair.name[2:]}" if inst.pair else inst.name
-    touched = frozenset(
-        register for operand in (*inst.reads, *inst.writes) for register in operand.registers()
-    )
-    vector = max((r - VGPR for r in touched if r >= VGPR), default=-1)
+    # Vector loads return in order: one may be sent after another to the same register.
+    operands = inst.reads if kind == "vmem load" else (*inst.reads, *inst.writes)
+    touched = frozenset(register for operand in operands for register in operand.registers())
+    used = (register for operand in (*operands, *inst.writes) for register in operand.registers())
+    vector = max((register - VGPR for register in used), default=-1)
 
     def run(waves: Waves) -> Waves | None:
         if waves.pending and not touched.isdisjoint(waves.pending):
@@ -469,7 +470,8 @@ def _global(inst: Instruction) -> Step:
     name = inst.name.removeprefix("GLOBAL_")
     kind, _, rest = name.partition("_")
     high = rest.startswith("D16_HI_")
-    d16 = rest.startswith("D16_")
+    # A 16-bit load keeps the other half of its register.
+    mask = 0xFFFF0000 if high else 0xFFFF if rest.startswith("D16_") else ALL
     type_name = rest.removeprefix("D16_HI_").removeprefix("D16_")
     size = _SIZES.get(type_name)
     if kind not in ("LOAD", "STORE") or size is None:
@@ -509,14 +511,9 @@ def _global(inst: Instruction) -> Step:
             else:
                 narrow = data.view(f"{'i' if signed else 'u'}{size}")[:, 0]
                 values[0, waves.active] = narrow.astype(np.int32).view(np.uint32)
-        if d16:
-            # The other half stays as it is.
-            old = waves.vgpr[inst.dst.code - VGPR]
-            if high:
-                values[0] = values[0] << np.uint32(16) | old & np.uint32(0xFFFF)
-            else:
-                values[0] = values[0] & np.uint32(0xFFFF) | old & np.uint32(0xFFFF0000)
-        waves.issue_load("vm", registers, values)
+        if high:
+            values[0] <<= np.uint32(16)
+        waves.issue_load("vm", registers, values, mask)
 
     def store(waves: Waves) -> None:
         at = addresses(waves)

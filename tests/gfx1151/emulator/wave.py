@@ -25,11 +25,13 @@ _BIT = np.arange(LANES, dtype=np.uint32)
 
 @dataclasses.dataclass(frozen=True)
 class _Load:
-    """A load under way. level: how many loads in a row it is the last of."""
+    """A load under way. mask: the bits of its registers that it writes. level: how many loads in a
+    row it is the last of."""
 
     counter: str
     registers: tuple[int, ...]
     values: Array  # [registers, waves, lanes] or [registers, waves, 1]
+    mask: np.uint32
     lanes: Array | None  # [waves, lanes]
     level: int
 
@@ -118,16 +120,26 @@ class Waves:
 
     # Loads
 
-    def issue_load(self, counter: str, registers: tuple[int, ...], values: Array) -> None:
-        """A load into registers is under way."""
+    def issue_load(
+        self, counter: str, registers: tuple[int, ...], values: Array, mask: int = ALL
+    ) -> None:
+        """A load into registers is under way; it writes the bits of the mask alone."""
         lanes = self.active if counter == "vm" else None
-        self._loads.append(_Load(counter, registers, values, lanes, self.level + 1))
+        load = _Load(counter, registers, values, np.uint32(mask), lanes, self.level + 1)
+        self._loads.append(load)
         self.pending |= frozenset(registers)
-        for register in registers:
-            if register >= VGPR:
-                np.copyto(self.vgpr[register - VGPR], np.uint32(POISON), where=self.active)
-            else:
-                self.sgpr[register] = POISON
+        poison = np.uint32(POISON)
+        self._arrive(dataclasses.replace(load, values=np.broadcast_to(poison, values.shape)))
+
+    def _arrive(self, load: _Load) -> None:
+        for register, value in zip(load.registers, load.values, strict=True):
+            if register < VGPR:
+                self.write_scalar(register, [value])
+                continue
+            row = self.vgpr[register - VGPR]
+            if load.mask != ALL:
+                value = value & load.mask | row & ~load.mask
+            np.copyto(row, value, where=load.lanes)
 
     def wait(self, counter: str, left: int) -> None:
         """Waits until at most `left` loads of the counter are under way.
@@ -141,11 +153,7 @@ class Waves:
         for load in waiting[: max(0, len(waiting) - left)]:
             self._loads.remove(load)
             self.level = max(self.level, load.level)
-            for register, value in zip(load.registers, load.values, strict=True):
-                if register >= VGPR:
-                    np.copyto(self.vgpr[register - VGPR], value, where=load.lanes)
-                else:
-                    self.write_scalar(register, [value])
+            self._arrive(load)
         self.pending = frozenset(r for load in self._loads for r in load.registers)
 
     def stores(self) -> None:
