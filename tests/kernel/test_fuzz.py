@@ -112,6 +112,7 @@ def calls(draw: st.DrawFn) -> Case:
     return case
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not EXAMPLES, reason="RDNA35_FUZZ_EXAMPLES is 0")
 @hypothesis.seed(SEED)
 @hypothesis.settings(
