@@ -19,6 +19,7 @@ from tests.packaging.small_wheels import PIN
 SETUP = """\
 import json, os, pathlib, sys
 if sys.argv[1] == "--version":
+    assert "VLLM_VERSION_OVERRIDE" not in os.environ
     print("a line of setup.py's own")
     print(os.environ["SETUPTOOLS_SCM_PRETEND_VERSION"] + "+rocm722")
 else:
@@ -150,6 +151,7 @@ def test_the_next_build_keeps_what_was_compiled_and_follows_the_checkout(
     rocm, work = Rocm(rocm_root, "7.2.2"), tmp_path / "work"
     wheel_rocm.build(PIN, with_setup, rocm, work)
     source = work / "source"
+    (source / "build" / "compiled.o").write_text("compiled before")
     (source / "vllm" / "stray.py").touch()
     (source / "vllm" / "engine.py").write_text("edited = True\n")
     checkout = Git(with_setup.git.folder, PIN.source_date_epoch)
@@ -159,7 +161,7 @@ def test_the_next_build_keeps_what_was_compiled_and_follows_the_checkout(
     files = json.loads(made.read_text())["files"]
     assert "newer.py" in files and "stray.py" not in files and "new" not in files
     assert (source / "vllm" / "engine.py").read_text() == "steps = 1\n"
-    assert (source / "build" / "compiled.o").exists()
+    assert (source / "build" / "compiled.o").read_text() == "compiled before"
 
 
 @pytest.mark.parametrize(
