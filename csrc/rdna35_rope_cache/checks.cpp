@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <limits>
 #include <sstream>
 #include <stdexcept>
@@ -297,40 +298,46 @@ bool cache_meets_itself(const TensorView& t, int64_t row) {
   return false;
 }
 
-int kernel_index(DType dtype, int64_t head_dim, bool normed) {
-  const bool bf16 = dtype == DType::kBFloat16;
-  int index = 0;
-#define RDNA35_MATCH(name, type, dim, normed_name, norm) \
-  if (head_dim == dim && normed == norm &&               \
-      bf16 == std::is_same_v<type, BFloat16>) {          \
-    return index;                                        \
-  }                                                      \
-  ++index;
-  RDNA35_KERNELS(RDNA35_MATCH)
-#undef RDNA35_MATCH
-  return -1;
-}
-
-struct Layout {
-  int heads_per_wave;
-  int pairs_per_lane;
+struct Kernel {
+  DType dtype;
+  int head_dim;
+  bool normed;
+  int pairs;
 };
 
-Layout layout_of(int64_t head_dim) {
-#define RDNA35_LAYOUT(name, type, dim, normed_name, norm) \
-  if (head_dim == dim) return {Ownership<dim>::kHeads, Ownership<dim>::kPairs};
-  RDNA35_KERNELS(RDNA35_LAYOUT)
-#undef RDNA35_LAYOUT
-  return {};
+#define RDNA35_ROW(symbol, type, head_dim, normed, pairs)                 \
+  Kernel{std::is_same_v<type, Half> ? DType::kFloat16 : DType::kBFloat16, \
+         head_dim, normed, pairs},
+constexpr Kernel kKernels[] = {RDNA35_KERNELS(RDNA35_ROW)};
+#undef RDNA35_ROW
+
+// A large batch is one in which there are more lanes of few pairs than a small
+// GPU keeps under way at once: this many elements of Q, K and V.
+constexpr int64_t kLargeBatch = int64_t{1} << 17;
+
+// The index in kKernels: the widest or the narrowest that `allowed` admits.
+template <class Allowed>
+int kernel_index(DType dtype, int64_t head_dim, bool normed, bool widest,
+                 const Allowed& allowed) {
+  int found = -1, index = 0;
+  for (const Kernel& kernel : kKernels) {
+    if (kernel.dtype == dtype && kernel.head_dim == head_dim &&
+        kernel.normed == normed && allowed(kernel.pairs) &&
+        (found < 0 || (kernel.pairs > kKernels[found].pairs) == widest)) {
+      found = index;
+    }
+    ++index;
+  }
+  return found;
 }
 
 std::string built_head_sizes() {
   std::ostringstream out;
-  int64_t last = 0;
-#define RDNA35_SIZE(name, type, dim, normed_name, norm) \
-  if (dim > last) out << (last ? ", " : "") << dim, last = dim;
-  RDNA35_KERNELS(RDNA35_SIZE)
-#undef RDNA35_SIZE
+  int last = 0;
+  for (const Kernel& kernel : kKernels) {
+    if (kernel.head_dim > last) out << (last ? ", " : "") << kernel.head_dim;
+    last = std::max(last, kernel.head_dim);
+  }
   return out.str();
 }
 
@@ -360,7 +367,9 @@ void set_block_division(RopeCacheParams& p, int64_t block_size) {
 }  // namespace
 
 bool has_head_size(int64_t head_dim) {
-  return kernel_index(DType::kFloat16, head_dim, false) >= 0;
+  return std::any_of(
+      std::begin(kKernels), std::end(kKernels),
+      [=](const Kernel& kernel) { return kernel.head_dim == head_dim; });
 }
 
 RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
@@ -385,7 +394,7 @@ RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
     fail("q must be float16 or bfloat16, got ", dtype_name(q.t.dtype));
   const DType dtype = q.t.dtype;
   const int64_t tokens = q.t.sizes[0], head_dim = q.t.sizes[2];
-  if (kernel_index(dtype, head_dim, false) < 0) {
+  if (!has_head_size(head_dim)) {
     fail("q must have a head size that is built (", built_head_sizes(),
          "), got ", head_dim);
   }
@@ -604,57 +613,72 @@ RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
   }
 
   // The launch.
-  const auto heads_params = [](const HeadsView& src, const HeadsView& dst) {
+  const auto heads_params = [](const HeadsView& src, const HeadsView& dst,
+                               const std::optional<TensorView>& weight) {
     return HeadsParams{src.begin,
                        const_cast<char*>(dst.begin),
+                       weight ? weight->data : nullptr,
                        static_cast<int32_t>(src.token_stride),
                        static_cast<int32_t>(src.head_stride),
                        static_cast<int32_t>(dst.token_stride),
                        static_cast<int32_t>(dst.head_stride)};
   };
-  p.q = heads_params(q_heads, q_out);
-  p.k = heads_params(k_heads, k_out);
-  p.v = heads_params(v_heads, v_out);
-  p.q_weight = args.q_weight ? args.q_weight->data : nullptr;
-  p.k_weight = args.k_weight ? args.k_weight->data : nullptr;
+  p.heads[kQ] = heads_params(q_heads, q_out, args.q_weight);
+  p.heads[kK] = heads_params(k_heads, k_out, args.k_weight);
+  p.heads[kV] = heads_params(v_heads, v_out, std::nullopt);
+  if (!args.cos_sin_cache)
+    p.cos_sin = q_heads.empty() ? k_heads.begin : q_heads.begin;
   p.eps = static_cast<float>(args.eps);
-  p.weight_offset = static_cast<float>(args.weight_offset);
+  // -0.0 is what can be added to any weight, -0.0 too, without a change.
+  p.weight_offset = args.weight_offset == 0.0
+                        ? -0.0f
+                        : static_cast<float>(args.weight_offset);
 
-  const Layout layout = layout_of(head_dim);
-  const auto waves = [&](int64_t num_heads) {
-    return static_cast<int32_t>((num_heads + layout.heads_per_wave - 1) /
-                                layout.heads_per_wave);
-  };
   p.num_q_heads = static_cast<int32_t>(q_heads.heads);
   p.num_kv_heads = static_cast<int32_t>(num_kv_heads);
-  p.q_waves = waves(q_heads.heads);
-  p.kv_waves = waves(num_kv_heads);
 
   const bool weights_fp32 =
       args.q_weight && args.q_weight->dtype == DType::kFloat32;
   if (args.v_norm) p.flags |= kNormV;
   if (weights_fp32) p.flags |= kWeightsFp32;
-  if (args.weight_offset != 0.0) p.flags |= kNormInFp32;
+  if (weights_fp32 || args.weight_offset != 0.0) p.flags |= kNormInFp32;
 
-  const int64_t vector = 2 * layout.pairs_per_lane;  // bytes
-  const auto vectors = [&](const HeadsView& h) {
-    return aligned(h.begin, vector) && 2 * h.token_stride % vector == 0 &&
-           2 * h.head_stride % vector == 0;
+  // Whether a lane can move its pairs in vectors.
+  const bool normed = args.q_weight.has_value();
+  const auto vectors = [&](int pairs) {
+    const int64_t bytes = 2 * pairs;
+    const auto heads = [&](const HeadsView& h) {
+      return aligned(h.begin, bytes) && 2 * h.token_stride % bytes == 0 &&
+             2 * h.head_stride % bytes == 0;
+    };
+    const auto weight = [&](Role role) {
+      return aligned(p.heads[role].weight, weights_fp32 ? 16 : bytes);
+    };
+    return p.rot_half % pairs == 0 && heads(q_heads) && heads(k_heads) &&
+           heads(v_heads) && heads(q_out) && heads(k_out) && heads(v_out) &&
+           weight(kQ) && weight(kK) && aligned(p.cos_sin, bytes) &&
+           aligned(p.cache, bytes) && 2 * p.cache_block_stride % bytes == 0 &&
+           2 * p.cache_head_stride % bytes == 0 &&
+           2 * p.cache_slot_stride % bytes == 0;
   };
-  const bool all_vectors =
-      p.rot_half % layout.pairs_per_lane == 0 && vectors(q_heads) &&
-      vectors(k_heads) && vectors(v_heads) && vectors(q_out) &&
-      vectors(k_out) && vectors(v_out) && aligned(p.cos_sin, vector) &&
-      aligned(p.q_weight, weights_fp32 ? 16 : vector) &&
-      aligned(p.k_weight, weights_fp32 ? 16 : vector) &&
-      aligned(p.cache, vector) && 2 * p.cache_block_stride % vector == 0 &&
-      2 * p.cache_head_stride % vector == 0 &&
-      2 * p.cache_slot_stride % vector == 0;
-  if (all_vectors) p.flags |= kVectors;
+  const int64_t heads_in_all = q_heads.heads + 2 * num_kv_heads;
+  const bool large = tokens * heads_in_all * head_dim >= kLargeBatch;
+  launch.kernel = kernel_index(dtype, head_dim, normed, large, vectors);
+  if (launch.kernel >= 0) {
+    p.flags |= kVectors;
+  } else {
+    launch.kernel =
+        kernel_index(dtype, head_dim, normed, false, [](int) { return true; });
+  }
 
-  p.num_waves = p.q_waves + (args.v ? 2 : 1) * p.kv_waves;
-  p.waves_per_group = 1;
-  launch.kernel = kernel_index(dtype, head_dim, args.q_weight.has_value());
+  const int lanes = power_of_two_from(static_cast<int>(head_dim) / 2 /
+                                      kKernels[launch.kernel].pairs);
+  const auto waves = [&](int32_t num_heads) {
+    const int heads_per_wave = kWaveSize / lanes;
+    return (num_heads + heads_per_wave - 1) / heads_per_wave;
+  };
+  p.num_waves = waves(p.num_q_heads) + (args.v ? 2 : 1) * waves(p.num_kv_heads);
+  p.waves_per_group = 4;
   launch.grid_x = p.num_waves > 0 ? static_cast<uint32_t>(tokens) : 0;
   launch.grid_y = (p.num_waves + p.waves_per_group - 1) / p.waves_per_group;
   return launch;

@@ -7,21 +7,20 @@
 
 namespace rdna35 {
 
-template <class T, int kHeadDim, bool kNormed>
+template <class T, int kHeadDim, bool kNormed, int kPairs>
 RDNA35_DEVICE void rope_cache(const RopeCacheParams& argument) {
   const RopeCacheParams& p = load_params(argument);
   const int token = static_cast<int>(grid_x());
   const int wave = static_cast<int>(grid_y() * p.waves_per_group +
                                     uniform(thread() / kWaveSize));
-  rope_cache_wave<T, kHeadDim, kNormed>(p, token, wave);
+  rope_cache_wave<T, kHeadDim, kNormed, kPairs>(p, token, wave);
 }
 
 }  // namespace rdna35
 
-#define RDNA35_ENTRY(name, type, head_dim, normed_name, normed)       \
-  extern "C" RDNA35_KERNEL void RDNA35_KERNEL_NAME(                   \
-      name, head_dim, normed_name)(const rdna35::RopeCacheParams p) { \
-    rdna35::rope_cache<rdna35::type, head_dim, normed>(p);            \
+#define RDNA35_ENTRY(symbol, type, head_dim, normed, pairs)               \
+  extern "C" RDNA35_KERNEL void symbol(const rdna35::RopeCacheParams p) { \
+    rdna35::rope_cache<rdna35::type, head_dim, normed, pairs>(p);         \
   }
 
 RDNA35_KERNELS(RDNA35_ENTRY)

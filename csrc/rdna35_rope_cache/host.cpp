@@ -9,12 +9,13 @@
 namespace rdna35 {
 namespace {
 
-template <class T, int kHeadDim, bool kNormed>
+template <class T, int kHeadDim, bool kNormed, int kPairs>
 void run(const RopeCacheLaunch& launch) {
   const RopeCacheParams& p = launch.params;
   for (uint32_t token = 0; token < launch.grid_x; ++token) {
     for (int wave = 0; wave < p.num_waves; ++wave)
-      rope_cache_wave<T, kHeadDim, kNormed>(p, static_cast<int>(token), wave);
+      rope_cache_wave<T, kHeadDim, kNormed, kPairs>(p, static_cast<int>(token),
+                                                    wave);
   }
 }
 
@@ -22,8 +23,8 @@ void run(const RopeCacheLaunch& launch) {
 
 void run_rope_cache_on_host(const RopeCacheLaunch& launch) {
   using Run = void (*)(const RopeCacheLaunch&);
-#define RDNA35_RUN(name, type, head_dim, normed_name, normed) \
-  run<type, head_dim, normed>,
+#define RDNA35_RUN(symbol, type, head_dim, normed, pairs) \
+  run<type, head_dim, normed, pairs>,
   static constexpr Run kRuns[] = {RDNA35_KERNELS(RDNA35_RUN)};
 #undef RDNA35_RUN
   kRuns[launch.kernel](launch);

@@ -37,28 +37,16 @@ constexpr int power_of_two_from(int n) {
   return n <= 1 ? 1 : 2 * power_of_two_from((n + 1) / 2);
 }
 
-// Who owns what, for one head size: all that the host needs to lay out a grid.
-template <int kHeadDim>
-struct Ownership {
-  // 8 bytes of each half a lane; a head of 512 needs 16 to fit in a wave.
-  static constexpr int kPairs = kHeadDim <= 256 ? 4 : 8;
+// One kernel, on vectors or element by element (the flag kVectors).
+template <class T, int kHeadDim, bool kNormed, int kPairs, bool kVectors>
+struct RopeCache {
   static constexpr int kHeadPairs = kHeadDim / 2;
-  // Lanes of a head, idle ones included (12 of 16 work for D = 96).
+  // Lanes of a head, idle ones included (24 of 32 work for D = 96).
   static constexpr int kLanes = power_of_two_from(kHeadPairs / kPairs);
   static constexpr int kHeads = kWaveSize / kLanes;  // heads of a wave
+  static constexpr int kWords = kPairs / 2;          // of a lane's half, 16-bit
+  static constexpr uint32_t kBytes = 2;              // of an activation
   static_assert(kHeadPairs % kPairs == 0 && kLanes <= kWaveSize);
-};
-
-// One kernel, on vectors or element by element (the flag kVectors).
-template <class T, int kHeadDim, bool kNormed, bool kVectors>
-struct RopeCache {
-  using Owner = Ownership<kHeadDim>;
-  static constexpr int kPairs = Owner::kPairs;
-  static constexpr int kHeadPairs = Owner::kHeadPairs;
-  static constexpr int kLanes = Owner::kLanes;
-  static constexpr int kHeads = Owner::kHeads;
-  static constexpr int kWords = kPairs / 2;  // of a lane's half, 16-bit
-  static constexpr uint32_t kBytes = 2;      // of an activation
 
   struct Halves {
     Words<kWords> half[2];  // the first and second elements of the pairs
@@ -69,7 +57,7 @@ struct RopeCache {
   // The heads of a wave: those of one token from first_head on.
   struct WaveHeads {
     const void* src;
-    void* dst;  // null: not wanted
+    void* dst;
     int num_heads;
     int32_t src_head_stride;
     int32_t dst_head_stride;
@@ -185,22 +173,18 @@ struct RopeCache {
         wide.half[1].w[w] = narrow.half[1].w[w];
       }
     } else {
-      constexpr int kStep = kVectors ? 4 : 1;  // 16 bytes at a time, or one
+      // 16 bytes at a time at the most, or one by one.
+      constexpr int kStep = !kVectors ? 1 : kPairs < 4 ? kPairs : 4;
       RDNA35_UNROLL
       for (int i = 0; i < kPairs; i += kStep) {
-        const uint32_t first = 4 * first_of(pair + i, rot_half);
-        const uint32_t second = 4 * second_of(pair + i, rot_half);
-        if constexpr (kVectors) {
-          const Words<4> a = load_words<4>(weight, first);
-          const Words<4> b = load_words<4>(weight, second);
-          RDNA35_UNROLL
-          for (int j = 0; j < 4; ++j) {
-            wide.half[0].w[i + j] = a.w[j];
-            wide.half[1].w[i + j] = b.w[j];
-          }
-        } else {
-          wide.half[0].w[i] = load<uint32_t>(weight, first);
-          wide.half[1].w[i] = load<uint32_t>(weight, second);
+        const auto a =
+            load_words<kStep>(weight, 4 * first_of(pair + i, rot_half));
+        const auto b =
+            load_words<kStep>(weight, 4 * second_of(pair + i, rot_half));
+        RDNA35_UNROLL
+        for (int j = 0; j < kStep; ++j) {
+          wide.half[0].w[i + j] = a.w[j];
+          wide.half[1].w[i + j] = b.w[j];
         }
       }
     }
@@ -223,6 +207,12 @@ struct RopeCache {
     return sums[0];
   }
 
+  static RDNA35_DEVICE void scale_words(Words<kWords>& words, float scale) {
+    RDNA35_UNROLL
+    for (uint32_t& word : words.w)
+      word = T::pack(T::low(word) * scale, T::high(word) * scale);
+  }
+
   // And the group's. Every lane of the wave takes part.
   template <int kLaneMask = 1>
   static RDNA35_DEVICE void sum_over_group(PerLane<float>& x) {
@@ -234,21 +224,37 @@ struct RopeCache {
 
   // x * inverse * weight, rounded where vLLM's RMSNorm and GemmaRMSNorm do.
   static RDNA35_DEVICE void normalise(const RopeCacheParams& p, float inverse,
-                                      const WideHalves& weight,
+                                      WideHalves weight,
                                       float (&x)[2][kPairs]) {
     RDNA35_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const uint32_t* words = weight.half[half].w;
       RDNA35_UNROLL
-      for (int i = 0; i < kPairs; ++i) {
-        float& y = x[half][i];
-        y *= inverse;
-        if (p.flags & kWeightsFp32) {
-          y = T::round_any(y * (p.weight_offset + as_float(words[i])));
-        } else if (p.flags & kNormInFp32) {
-          y = T::round(y * (p.weight_offset + element(words, i)));
-        } else {
-          y = T::round(T::round(y) * element(words, i));
+      for (int i = 0; i < kPairs; ++i) x[half][i] *= inverse;
+    }
+    if (p.flags & kNormInFp32) {
+      if (!(p.flags & kWeightsFp32)) {
+        RDNA35_UNROLL
+        for (int i = kPairs - 1; i >= 0; --i) {
+          weight.half[0].w[i] = as_bits(element(weight.half[0].w, i));
+          weight.half[1].w[i] = as_bits(element(weight.half[1].w, i));
+        }
+      }
+      RDNA35_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        RDNA35_UNROLL
+        for (int i = 0; i < kPairs; ++i) {
+          const float w = p.weight_offset + as_float(weight.half[half].w[i]);
+          x[half][i] = T::round_any(x[half][i] * w);
+          if (i % 4 == 3) in_order();  // or more than 64 registers are live
+        }
+      }
+    } else {
+      RDNA35_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        RDNA35_UNROLL
+        for (int i = 0; i < kPairs; ++i) {
+          const float w = element(weight.half[half].w, i);
+          x[half][i] = T::round(T::round(x[half][i]) * w);
         }
       }
     }
@@ -267,9 +273,8 @@ struct RopeCache {
                                           int first_head, int num_heads) {
     return {at(heads.src, token, heads.src_token_stride, first_head,
                heads.src_head_stride),
-            heads.dst ? at(heads.dst, token, heads.dst_token_stride, first_head,
-                           heads.dst_head_stride)
-                      : nullptr,
+            at(heads.dst, token, heads.dst_token_stride, first_head,
+               heads.dst_head_stride),
             num_heads - first_head, heads.src_head_stride,
             heads.dst_head_stride};
   }
@@ -285,11 +290,11 @@ struct RopeCache {
             idle ? 0 : pair};
   }
 
-  static RDNA35_DEVICE bool is_cached(const RopeCacheParams& p, bool mapped,
+  static RDNA35_DEVICE bool is_cached(const RopeCacheParams& p, int token,
                                       int64_t slot) {
     // A slot from the device is not trusted: one that is negative or past the
     // cache is not written.
-    return mapped && static_cast<uint64_t>(slot) < p.num_slots;
+    return token < p.num_mapped && static_cast<uint64_t>(slot) < p.num_slots;
   }
 
   // The row of a head in the cache at a valid slot: K, and V behind it.
@@ -306,11 +311,9 @@ struct RopeCache {
 
   // One wave of V: copied, normed first if wanted.
   static RDNA35_DEVICE void wave_of_v(const RopeCacheParams& p, int token,
-                                      int first_head) {
-    const bool mapped = token < p.num_mapped;
-    const int64_t slot =
-        load_uniform<int64_t>(p.slot_mapping, mapped ? token : 0);
-    const WaveHeads heads = heads_of(p.v, token, first_head, p.num_kv_heads);
+                                      int64_t slot, int first_head) {
+    const WaveHeads heads =
+        heads_of(p.heads[kV], token, first_head, p.num_kv_heads);
     PerLane<Place> places;
     PerLane<Halves> x;
     for_each_lane([&](int lane) {
@@ -327,22 +330,16 @@ struct RopeCache {
       sum_over_group(squares);
       for_each_lane([&](int lane) {
         const float inverse = inverse_sqrt(squares[lane] / kHeadDim + p.eps);
-        RDNA35_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          RDNA35_UNROLL
-          for (int w = 0; w < kWords; ++w) {
-            uint32_t& word = x[lane].half[half].w[w];
-            word = T::pack(T::low(word) * inverse, T::high(word) * inverse);
-          }
-        }
+        scale_words(x[lane].half[0], inverse);
+        scale_words(x[lane].half[1], inverse);
       });
     }
 
-    const bool cached = is_cached(p, mapped, slot);
+    const bool cached = is_cached(p, token, slot);
     void* const cache = cache_row(p, slot, first_head, kHeadDim);
     for_each_lane([&](int lane) {
       const Place& place = places[lane];
-      if (place.owns && heads.dst) {
+      if (place.owns && p.heads[kV].dst) {
         store_pairs(heads.dst, kBytes * place.head * heads.dst_head_stride,
                     place.pair, kHeadPairs, x[lane]);
       }
@@ -355,25 +352,18 @@ struct RopeCache {
 
   // One wave of Q or K.
   static RDNA35_DEVICE void wave_of_qk(const RopeCacheParams& p, int token,
+                                       int64_t position, int64_t slot,
                                        bool is_q, int first_head) {
-    HeadsParams params = p.q;
-    const void* weight = p.q_weight;
+    HeadsParams params = p.heads[kQ];
     int num_heads = p.num_q_heads;
     if (!is_q) {
-      params = p.k;
-      weight = p.k_weight;
+      params = p.heads[kK];
       num_heads = p.num_kv_heads;
       keep_branch();
     }
-    const bool rotated = p.rot_half > 0;
-    const bool scaled = is_q && p.scale_beta != 0.0f;
 
-    // Round trip 2. None of its loads, nor those of the third, is under a
-    // branch: where paths with fewer loads meet, the compiler waits for all.
-    const int64_t position = load_uniform<int64_t>(p.positions, token);
-    const bool mapped = token < p.num_mapped;
-    const int64_t slot =
-        load_uniform<int64_t>(p.slot_mapping, mapped ? token : 0);
+    // Neither these loads nor the third round trip's are under a branch: where
+    // a path with fewer loads joins, the compiler waits for all.
     const WaveHeads heads = heads_of(params, token, first_head, num_heads);
     PerLane<Lane> lanes;
     for_each_lane([&](int lane) {
@@ -382,23 +372,22 @@ struct RopeCache {
       l.x = load_pairs(heads.src, kBytes * at.head * heads.src_head_stride,
                        at.pair, p.rot_half);
       if constexpr (kNormed) {
-        l.weight =
-            load_weight(weight, p.flags & kWeightsFp32, at.pair, p.rot_half);
+        l.weight = load_weight(params.weight, p.flags & kWeightsFp32, at.pair,
+                               p.rot_half);
       }
     });
     arrive_together(position, slot);
 
     // Round trip 3. A position from the device is not trusted: it is clamped
-    // into the table. Without one, any row of memory serves.
+    // into the table.
     int64_t row = position > p.row_low ? position : p.row_low;
     row = (row < p.row_high ? row : p.row_high) - p.row_low;
-    const void* cos_sin =
-        rotated ? at(p.cos_sin, row, 2 * p.rot_half, 0, 0) : heads.src;
+    const void* cos_sin = at(p.cos_sin, row, 2 * p.rot_half, 0, 0);
     for_each_lane([&](int lane) {
       Lane& l = lanes[lane];
       l.cos_sin = load_cos_sin(cos_sin, l.place.pair, p.rot_half);
     });
-    loads_issued();
+    in_order();
 
     PerLane<float> squares;
     if constexpr (kNormed) {
@@ -408,14 +397,16 @@ struct RopeCache {
       });
       sum_over_group(squares);
     }
-    const float scale = scaled ? q_scale(p, position) : 1.0f;
-    const bool cached = !is_q && is_cached(p, mapped, slot);
+    const bool cached = !is_q && is_cached(p, token, slot);
     void* const cache = cache_row(p, slot, first_head, 0);
+    const bool scaled = is_q && p.scale_beta != 0.0f;
+    const float scale =
+        __builtin_expect(scaled, false) ? q_scale(p, position) : 1.0f;
 
     for_each_lane([&](int lane) {
       const Lane& l = lanes[lane];
       const Place& place = l.place;
-      float x[2][kPairs];
+      float x[2][kPairs] = {};
       RDNA35_UNROLL
       for (int i = 0; i < kPairs; ++i) {
         x[0][i] = element(l.x.half[0].w, i);
@@ -426,29 +417,38 @@ struct RopeCache {
                   x);
       }
 
+      Words<kWords> turned;  // masks of the elements that RoPE turns
+      RDNA35_UNROLL
+      for (int w = 0; w < kWords; ++w) turned.w[w] = 0;
+      RDNA35_UNROLL
+      for (int i = 0; i < kPairs; ++i) {
+        const float a = x[0][i], b = x[1][i];
+        const float cos = element(l.cos_sin.half[0].w, i);
+        const float sin = element(l.cos_sin.half[1].w, i);
+        const bool turns = rotates(place.pair, i, p.rot_half);
+        x[0][i] = turns ? fused_multiply_add(a, cos, -(b * sin)) : a;
+        x[1][i] = turns ? fused_multiply_add(b, cos, a * sin) : b;
+        turned.w[i / 2] |= turns ? 0xffff << 16 * (i & 1) : 0;
+      }
+
       Halves out;
       RDNA35_UNROLL
       for (int w = 0; w < kWords; ++w) {
-        uint32_t turned = 0;  // a mask of the word's elements
+        out.half[0].w[w] = T::pack(x[0][2 * w], x[0][2 * w + 1]);
+        out.half[1].w[w] = T::pack(x[1][2 * w], x[1][2 * w + 1]);
+      }
+      if (__builtin_expect(scaled, false)) {
+        scale_words(out.half[0], scale);
+        scale_words(out.half[1], scale);
+      } else if constexpr (!kNormed) {
+        // What nothing touches stays the bits it was, a signalling NaN too.
         RDNA35_UNROLL
-        for (int i = 2 * w; i < 2 * w + 2; ++i) {
-          const float a = x[0][i], b = x[1][i];
-          const float cos = element(l.cos_sin.half[0].w, i);
-          const float sin = element(l.cos_sin.half[1].w, i);
-          const bool turns = rotates(place.pair, i, p.rot_half);
-          x[0][i] = turns ? fused_multiply_add(a, cos, -(b * sin)) : a;
-          x[1][i] = turns ? fused_multiply_add(b, cos, a * sin) : b;
-          turned |= turns ? 0xffff << 16 * (i & 1) : 0;
-        }
-        RDNA35_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          uint32_t word = T::pack(x[half][2 * w], x[half][2 * w + 1]);
-          if (scaled)
-            word = T::pack(T::low(word) * scale, T::high(word) * scale);
-          // What nothing touches stays the bits it was, a signalling NaN too.
-          const uint32_t changed = kNormed || scaled ? 0xffffffff : turned;
-          out.half[half].w[w] =
-              (word & changed) | (l.x.half[half].w[w] & ~changed);
+        for (int w = 0; w < kWords; ++w) {
+          RDNA35_UNROLL
+          for (int half = 0; half < 2; ++half) {
+            uint32_t& word = out.half[half].w[w];
+            word = (word & turned.w[w]) | (l.x.half[half].w[w] & ~turned.w[w]);
+          }
         }
       }
 
@@ -468,27 +468,40 @@ struct RopeCache {
     return pair + (kVectors ? 0 : i) < rot_half;
   }
 
+  static RDNA35_DEVICE int waves_of(int num_heads) {
+    return (num_heads + kHeads - 1) / kHeads;
+  }
+
   // One wave of one token: first those of Q, then of K, then of V.
-  static RDNA35_DEVICE void wave(const RopeCacheParams& p, int token,
-                                 int wave) {
-    const int kv_wave = wave - p.q_waves;
-    if (kv_wave >= p.kv_waves) {
-      wave_of_v(p, token, kHeads * (kv_wave - p.kv_waves));
+  static RDNA35_DEVICE void wave(const RopeCacheParams& p, int token, int wave,
+                                 int64_t position, int64_t slot) {
+    const int kv_wave = wave - waves_of(p.num_q_heads);
+    const int v_wave = kv_wave - waves_of(p.num_kv_heads);
+    if (__builtin_expect(v_wave < 0, true)) {
+      const bool is_q = kv_wave < 0;
+      wave_of_qk(p, token, position, slot, is_q,
+                 kHeads * (is_q ? wave : kv_wave));
     } else {
-      wave_of_qk(p, token, kv_wave < 0,
-                 kHeads * (kv_wave < 0 ? wave : kv_wave));
+      wave_of_v(p, token, slot, kHeads * v_wave);
     }
   }
 };
 
-template <class T, int kHeadDim, bool kNormed>
+template <class T, int kHeadDim, bool kNormed, int kPairs>
 RDNA35_DEVICE void rope_cache_wave(const RopeCacheParams& p, int token,
                                    int wave) {
+  // Round trip 2 begins, with what the third waits for.
+  const int64_t position = load_uniform(p.positions, token);
+  const int64_t slot =
+      load_uniform(p.slot_mapping, token < p.num_mapped ? token : 0);
   if (wave >= p.num_waves) return;
-  if (p.flags & kVectors) {
-    RopeCache<T, kHeadDim, kNormed, true>::wave(p, token, wave);
+  constexpr bool kWide = kPairs == 8 && kHeadDim < 512;
+  if (kWide || __builtin_expect(p.flags & kVectors, true)) {
+    RopeCache<T, kHeadDim, kNormed, kPairs, true>::wave(p, token, wave,
+                                                        position, slot);
   } else {
-    RopeCache<T, kHeadDim, kNormed, false>::wave(p, token, wave);
+    RopeCache<T, kHeadDim, kNormed, kPairs, false>::wave(p, token, wave,
+                                                         position, slot);
   }
 }
 

@@ -13,28 +13,31 @@ namespace rdna35 {
 // A wave of gfx11 and a warp of CUDA: 32 lanes.
 constexpr int kWaveSize = 32;
 
-// One of Q, K, V: where its heads [T, H, D] are read and where they go.
-// Strides are in elements.
+// One of Q, K, V: where its heads [T, H, D] are read and where they go, and the
+// weight [D] of its norm. Strides are in elements.
 struct HeadsParams {
   const void* src;
   void* dst;  // may equal src; null only for V: not wanted
+  const void* weight;
   int32_t src_token_stride;
   int32_t src_head_stride;
   int32_t dst_token_stride;
   int32_t dst_head_stride;
 };
 
+enum Role { kQ, kK, kV };
+
 // The kernel's only argument: 256 bytes, which a wave loads at once at its
 // start, the first of the memory round trips.
 struct RopeCacheParams {
+  HeadsParams heads[3];  // by Role
+
   const int64_t* positions;     // [T]
   const int64_t* slot_mapping;  // [num_mapped]; without a cache or a slot:
                                 // positions, so that a read is always safe
-  const void* cos_sin;          // [max_pos, 2 * rot_half]
-  const void* q_weight;         // [D], read by the norm kernels
-  const void* k_weight;         // [D], likewise
+  const void* cos_sin;          // [max_pos, 2 * rot_half]; without a rotation
+                                // any row of activations, read and discarded
   void* cache;                  // rows of K then V; null: no write
-  HeadsParams q, k, v;
 
   // Cache strides in elements, of its three outer dimensions.
   int64_t cache_block_stride;
@@ -51,7 +54,7 @@ struct RopeCacheParams {
   float scale_beta;
 
   float eps;
-  float weight_offset;  // the norm multiplies by weight_offset + w
+  float weight_offset;  // the norm multiplies by weight_offset + w; -0.0: w
 
   // block = slot * block_magic >> block_shift, exact for every valid slot.
   uint32_t block_magic;
@@ -62,10 +65,8 @@ struct RopeCacheParams {
 
   int32_t num_q_heads;
   int32_t num_kv_heads;
-  int32_t q_waves;          // waves that serve the Q heads of one token
-  int32_t kv_waves;         // waves that serve its K heads; as many serve V
   int32_t rot_half;         // rot / 2; 0: no rotation
-  int32_t num_waves;        // waves that serve one token, in all
+  int32_t num_waves;        // that serve one token: Q's, then K's, then V's
   int32_t waves_per_group;  // waves in a workgroup
 
   uint32_t flags;  // RopeCacheFlags: choices that hold for the whole launch
@@ -74,36 +75,41 @@ static_assert(sizeof(RopeCacheParams) == 256, "loaded as four 64-byte words");
 
 enum RopeCacheFlags : uint32_t {
   // Every vector that a lane moves is aligned and lies on one side of rot: a
-  // lane moves its elements in whole vectors, else one by one.
+  // lane moves its elements in whole vectors, else one by one. Always set for a
+  // wide kernel.
   kVectors = 1,
   // V is normed, without a weight.
   kNormV = 2,
   // q_weight and k_weight are fp32, else of the activation's dtype.
   kWeightsFp32 = 4,
-  // The product with a 16-bit weight stays fp32, as with an offset or with an
-  // fp32 weight: one rounding, else two.
+  // The product with the weight stays fp32 (an fp32 weight, or a weight with
+  // an offset): one rounding, else two.
   kNormInFp32 = 8,
 };
 
-// The kernels: one per activation dtype, head size and "Q and K are normed".
-// All else is decided by wave-uniform branches on RopeCacheParams.
-// X(dtype name, C++ type, head_dim, normed name, normed)
-#define RDNA35_KERNELS_OF(X, name, type, head_dim) \
-  X(name, type, head_dim, rope, false)             \
-  X(name, type, head_dim, norm, true)
-#define RDNA35_KERNELS_OF_TYPE(X, name, type) \
-  RDNA35_KERNELS_OF(X, name, type, 64)        \
-  RDNA35_KERNELS_OF(X, name, type, 96)        \
-  RDNA35_KERNELS_OF(X, name, type, 128)       \
-  RDNA35_KERNELS_OF(X, name, type, 256)       \
-  RDNA35_KERNELS_OF(X, name, type, 512)
+// The kernels: for each activation dtype and head size, whether Q and K are
+// normed (a third of the instructions), and how many pairs a lane owns. Few
+// pairs end soonest in a decode step; many move a large batch with the fewest
+// instructions, in vectors of 16 bytes. All else is decided by branches on
+// RopeCacheParams that are the same for all lanes.
+// X(symbol in the code object, C++ type, head_dim, normed, pairs)
+#define RDNA35_KERNELS_OF(X, name, type, head_dim, few)                       \
+  X(rdna35_rope_cache_##name##_##head_dim##_rope, type, head_dim, false, few) \
+  X(rdna35_rope_cache_##name##_##head_dim##_norm, type, head_dim, true, few)
+#define RDNA35_KERNELS_OF_WIDTHS(X, name, type, head_dim, few)                \
+  RDNA35_KERNELS_OF(X, name, type, head_dim, few)                             \
+  X(rdna35_rope_cache_##name##_##head_dim##_rope_wide, type, head_dim, false, \
+    8)                                                                        \
+  X(rdna35_rope_cache_##name##_##head_dim##_norm_wide, type, head_dim, true, 8)
+#define RDNA35_KERNELS_OF_TYPE(X, name, type)     \
+  RDNA35_KERNELS_OF_WIDTHS(X, name, type, 64, 2)  \
+  RDNA35_KERNELS_OF_WIDTHS(X, name, type, 96, 2)  \
+  RDNA35_KERNELS_OF_WIDTHS(X, name, type, 128, 2) \
+  RDNA35_KERNELS_OF_WIDTHS(X, name, type, 256, 4) \
+  RDNA35_KERNELS_OF(X, name, type, 512, 8)
 #define RDNA35_KERNELS(X)              \
   RDNA35_KERNELS_OF_TYPE(X, f16, Half) \
   RDNA35_KERNELS_OF_TYPE(X, bf16, BFloat16)
-
-// The symbol of a kernel in a code object: rdna35_rope_cache_bf16_128_norm.
-#define RDNA35_KERNEL_NAME(name, head_dim, normed) \
-  rdna35_rope_cache_##name##_##head_dim##_##normed
 
 // One launch, checked and ready: kernel is an index into RDNA35_KERNELS.
 // Workgroups are one-dimensional, 32 * params.waves_per_group threads; grid x

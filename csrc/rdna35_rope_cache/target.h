@@ -23,8 +23,6 @@
 
 #if defined(__HIP__)
   #define RDNA35_DEVICE __attribute__((device)) __attribute__((always_inline))
-  // At most 8 waves a workgroup (kMaxWavesPerGroup); flat_work_group_size lets
-  // the compiler use all of the registers that such a group may have.
   #define RDNA35_KERNEL     \
     __attribute__((global)) \
     __attribute__((amdgpu_flat_work_group_size(32, 256)))
@@ -81,9 +79,10 @@ RDNA35_DEVICE uint32_t uniform(uint32_t x) {
   return __builtin_amdgcn_readfirstlane(x);
 }
 
-// At the end of a branch that is the same for all lanes: keeps it a branch, and
-// keeps its loads of the argument in it. Merged, they would become loads from a
-// chosen address, and the argument would move from registers to memory.
+// At the end of a branch that is the same for all lanes: keeps the argument's
+// fields that it reads in it. Merged with the other side's, they would become
+// loads from a computed address: on gfx11 another round trip to memory, and on
+// CUDA the slower kind of access to constant memory.
 RDNA35_DEVICE void keep_branch() { asm volatile("" : : : "memory"); }
 
 // Two loads under way in scalar registers are waited for here, together. The
@@ -92,9 +91,10 @@ RDNA35_DEVICE void arrive_together(int64_t a, int64_t b) {
   asm volatile("" : : "s"(a), "s"(b));
 }
 
-// No instruction moves past this point: the loads above it are under way before
-// anything below it waits for an earlier one.
-RDNA35_DEVICE void loads_issued() { __builtin_amdgcn_sched_barrier(0); }
+// No instruction moves past this point. After loads: they are under way before
+// anything waits for an earlier one. Between independent pieces of work: their
+// registers are not all live at once.
+RDNA35_DEVICE void in_order() { __builtin_amdgcn_sched_barrier(0); }
 
 // The whole argument in scalar registers at once. Left to itself the compiler
 // loads each field where it is first used: a round trip after each wait.
@@ -217,9 +217,11 @@ RDNA35_DEVICE uint32_t grid_x() { return blockIdx.x; }
 RDNA35_DEVICE uint32_t grid_y() { return blockIdx.y; }
 RDNA35_DEVICE uint32_t thread() { return threadIdx.x; }
 RDNA35_DEVICE uint32_t uniform(uint32_t x) { return x; }
-RDNA35_DEVICE void keep_branch() {}
-RDNA35_DEVICE void loads_issued() {}
-RDNA35_DEVICE void arrive_together(int64_t, int64_t) {}
+RDNA35_DEVICE void keep_branch() { asm volatile("" : : : "memory"); }
+RDNA35_DEVICE void in_order() { asm volatile("" : : : "memory"); }
+RDNA35_DEVICE void arrive_together(int64_t, int64_t) {
+  asm volatile("" : : : "memory");
+}
 RDNA35_DEVICE const RopeCacheParams& load_params(const RopeCacheParams& p) {
   return p;  // in constant memory already
 }
@@ -261,10 +263,12 @@ RDNA35_DEVICE Words<kWords> load_words(const void* base, uint32_t bytes) {
   if constexpr (kWords == 4) {
     const uint4 v = load<uint4>(base, bytes);
     words.w[0] = v.x, words.w[1] = v.y, words.w[2] = v.z, words.w[3] = v.w;
-  } else {
-    static_assert(kWords == 2);
+  } else if constexpr (kWords == 2) {
     const uint2 v = load<uint2>(base, bytes);
     words.w[0] = v.x, words.w[1] = v.y;
+  } else {
+    static_assert(kWords == 1);
+    words.w[0] = load<uint32_t>(base, bytes);
   }
   return words;
 }
@@ -275,9 +279,11 @@ RDNA35_DEVICE void store_words(void* base, uint32_t bytes,
   const uint32_t (&w)[kWords] = words.w;
   if constexpr (kWords == 4) {
     store(base, bytes, make_uint4(w[0], w[1], w[2], w[3]));
-  } else {
-    static_assert(kWords == 2);
+  } else if constexpr (kWords == 2) {
     store(base, bytes, make_uint2(w[0], w[1]));
+  } else {
+    static_assert(kWords == 1);
+    store(base, bytes, w[0]);
   }
 }
 
@@ -333,7 +339,7 @@ inline void add_from_lane_xor(PerLane<float>& x) {
 }
 
 inline void keep_branch() {}
-inline void loads_issued() {}
+inline void in_order() {}
 inline void arrive_together(int64_t, int64_t) {}
 
 template <class V>

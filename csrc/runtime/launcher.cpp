@@ -18,10 +18,7 @@
 namespace rdna35 {
 namespace {
 
-#define RDNA35_STRING_OF(symbol) #symbol
-#define RDNA35_STRING(symbol) RDNA35_STRING_OF(symbol)
-#define RDNA35_NAME(name, type, head_dim, normed_name, normed) \
-  RDNA35_STRING(RDNA35_KERNEL_NAME(name, head_dim, normed_name)),
+#define RDNA35_NAME(symbol, type, head_dim, normed, pairs) #symbol,
 constexpr const char* kKernelNames[] = {RDNA35_KERNELS(RDNA35_NAME)};
 constexpr size_t kNumKernels = std::size(kKernelNames);
 
