@@ -45,15 +45,15 @@ bench: ## the speed tables, on the GPU found: build/bench (a part: SHAPES= T= CO
 	    $(and $(VARIANTS),--variants "$(VARIANTS)")
 
 op: ## the op library and the code objects: build/op
-	$(call need,build)
+	$(call need,op)
 	@$(python) -m scripts.op
 
 checkout: ## the patched vLLM tree: build/vllm (VLLM_SDIST=<file> or VLLM_GIT=<repository>: from there)
-	$(call need,build)
+	$(call need,checkout)
 	@$(python) -m scripts.checkout
 
 refresh: ## writes patches/, vllm_overlay/ and csrc/ back from the commits in build/vllm
-	$(call need,build)
+	$(call need,checkout)
 	@$(python) -m scripts.refresh
 
 lint: ## vLLM's settings over what goes into vLLM, ours over the rest

@@ -1,6 +1,6 @@
 """Gives `.venv` what a target needs, at the versions of pin.toml; what is there is left alone.
 
-    python -m scripts.venv build|wheel|test|lint
+    python -m scripts.venv checkout|op|wheel|test|gpu|lint
 
 Run by any Python that vLLM supports. With PYTHON=<interpreter> nothing is installed: what that
 interpreter lacks is named instead, of any version, since it is the user's own.
@@ -24,12 +24,15 @@ from scripts.pin import Pin, load_pin
 
 # Groups of pin.toml that each step stands on.
 STEPS = {
-    "build": ("build",),
-    "wheel": ("build",),
-    "gpu": ("build", "test"),
-    "test": ("build", "test"),
-    "lint": ("build",),
+    "checkout": ("op", "wheel"),
+    "op": ("op",),
+    "wheel": ("op", "wheel"),
+    "gpu": ("op", "test"),
+    "test": ("op", "wheel", "test"),
+    "lint": ("op", "wheel"),
 }
+# Needed for a download alone, which names what it lacks.
+NOT_ASKED_FOR = ("checkout",)
 # Steps that import vLLM, and so need its requirements.
 WITH_VLLM = ("wheel", "test")
 REQUIREMENTS = "requirements/common.txt"
@@ -63,6 +66,8 @@ def check_given(pin: Pin, step: str) -> None:
     """Fault naming what this interpreter lacks for the step."""
     if step == "lint":
         raise Fault("`make lint` installs the linters that vLLM uses; leave PYTHON= out")
+    if step in NOT_ASKED_FOR:
+        return
     found = versions(None)
     wanted = [name for group in STEPS[step] for name in pin.groups[group] if name not in OPTIONAL]
     missing = [
