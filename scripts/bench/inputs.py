@@ -66,6 +66,16 @@ def set_bytes(shape: Shape, tokens: int) -> int:
     return 2 * read + 2 * written + 2 * MAX_POSITIONS * shape.rot
 
 
+def make_weights(shape: Shape, device: torch.device) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """The norm weights of Q and K [D], the same for every T and context; None without the norm."""
+    if not shape.norm:
+        return None
+    random = torch.Generator(device).manual_seed(shape.head_dim)
+    mean = 0.0 if shape.norm == "gemma" else 1.0
+    both = mean + 0.2 * torch.randn((2, shape.head_dim), generator=random, device=device)
+    return both[0].bfloat16(), both[1].bfloat16()
+
+
 def make_sets(
     shape: Shape, tokens: int, context: int, count: int, device: torch.device
 ) -> list[Inputs]:
@@ -92,10 +102,7 @@ def make_sets(
     width = (
         shape.num_q_heads * (2 if shape.gated else 1) + 2 * shape.num_kv_heads
     ) * shape.head_dim
-    weights: list[torch.Tensor | None] = [None, None]
-    if shape.norm:
-        offset = 1.0 if shape.norm == "gemma" else 0.0
-        weights = [(1.0 - offset + 0.2 * normal(shape.head_dim)).bfloat16() for _ in range(2)]
+    q_weight, k_weight = make_weights(shape, device) or (None, None)
     exponents = torch.arange(0, shape.rot, 2, device=device) / shape.rot
     angles = torch.arange(MAX_POSITIONS, device=device)[:, None] * 1e4**-exponents
     table = torch.cat([angles.cos(), angles.sin()], -1).bfloat16()
@@ -116,8 +123,8 @@ def make_sets(
                 positions=positions,
                 qkv=normal(tokens, width),
                 cos_sin_cache=table.clone(),
-                q_weight=weights[0],
-                k_weight=weights[1],
+                q_weight=q_weight,
+                k_weight=k_weight,
                 kv_cache=kv_cache,
                 slot_mapping=block * BLOCK_SIZE + positions % BLOCK_SIZE,
                 q_out=normal(tokens, shape.num_q_heads, shape.head_dim),

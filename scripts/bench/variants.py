@@ -9,10 +9,12 @@ import torch
 
 from scripts.bench import check, gpu
 from scripts.bench.inputs import EPS, Inputs
+from scripts.bench.shapes import Shape
 from scripts.bench.timing import Call
 
 # Threads of a workgroup and vectors of 16 bytes a thread: the fastest is the floor of moving.
 _MOVES = ((64, 1), (128, 1), (256, 1), (256, 2), (256, 4))
+OURS = "ours"
 MOVE = "move"
 
 
@@ -22,12 +24,14 @@ class Variant:
 
     run(inputs) does it once; outputs(inputs) does it once and gives (q, k), k None where there
     is none. allowed: units in the last place from the fp32 model; None: nothing to compare.
+    serves(shape): whether there is such work for it.
     """
 
     name: str
     run: Callable[[Inputs], object]
     outputs: Callable[[Inputs], tuple[torch.Tensor, torch.Tensor | None]] | None = None
     allowed: float | None = None
+    serves: Callable[[Shape], bool] = lambda shape: True
 
     def on(self, sets: Sequence[Inputs]) -> Call:
         """The variant on the sets, by number."""
@@ -58,7 +62,7 @@ def ours(library: Path) -> Variant:
         run(i)
         return i.q_out, i.k_out
 
-    return Variant("ours", run, outputs, allowed=2)
+    return Variant(OURS, run, outputs, allowed=2)
 
 
 def floors() -> list[Variant]:

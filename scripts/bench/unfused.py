@@ -1,0 +1,110 @@
+"""What vLLM runs where nothing is fused: Inductor's kernels for norm and RoPE, then its Triton
+writer of the cache."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from scripts.bench import inputs as tensors
+from scripts.bench import vllm_modules
+from scripts.bench.inputs import Inputs
+from scripts.bench.shapes import Shape
+from scripts.bench.variants import Variant
+
+# As vLLM 0.33.0's CompilationConfig sets them; a test compares. No guards, as vLLM drops them: one
+# graph, traced with a dynamic T at vLLM's largest batch, serves every T.
+OPTIONS = {"combo_kernels": True, "benchmark_combo_kernel": True}
+_TRACED_TOKENS = 2048
+
+Prologue = Callable[
+    [torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+]
+
+
+def prologue(
+    modules: vllm_modules.VllmModules,
+    shape: Shape,
+    weights: tuple[torch.Tensor, torch.Tensor] | None,
+) -> Prologue:
+    """A layer's code between the qkv projection and attention, as vLLM's models have it.
+
+    Returns a function of (qkv [T, row], positions [T], cos/sin table) giving q [T, Hq, D], k and v
+    [T, Hkv, D].
+    """
+    head_dim = shape.head_dim
+    q_size, kv_size = shape.num_q_heads * head_dim, shape.num_kv_heads * head_dim
+    norms = []
+    for weight in weights or ():
+        if shape.norm == "gemma":
+            norm = modules.GemmaRMSNorm(head_dim, eps=tensors.EPS)
+        else:
+            norm = modules.RMSNorm(head_dim, eps=tensors.EPS, dtype=weight.dtype)
+        norm = norm.to(device=weight.device, dtype=weight.dtype)
+        norm.load_state_dict({"weight": weight})
+        norms.append(norm)
+
+    def run(
+        qkv: torch.Tensor, positions: torch.Tensor, table: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        if shape.gated:
+            q_gate, k, v = qkv.split([2 * q_size, kv_size, kv_size], dim=-1)
+            by_head = q_gate.view(q_gate.shape[0], shape.num_q_heads, 2 * head_dim)
+            q = by_head.chunk(2, dim=-1)[0].reshape(q_gate.shape[0], q_size)
+        else:
+            q, k, v = qkv.split([q_size, kv_size, kv_size], dim=-1)
+        if norms:
+            q = norms[0](q.view(q.shape[0], -1, head_dim)).view(q.shape)
+            k = norms[1](k.view(k.shape[0], -1, head_dim)).view(k.shape)
+        q, k = modules.rotate(positions, q, k, head_dim, shape.rot, table, True)
+        heads = (-1, head_dim)
+        return q.unflatten(-1, heads), k.unflatten(-1, heads), v.unflatten(-1, heads)
+
+    return run
+
+
+def compiled(function: Prologue, qkv: torch.Tensor, *arguments: torch.Tensor) -> Prologue:
+    """The function through Inductor, with T (qkv's and the first argument's) dynamic; compiled by a
+    first call with _TRACED_TOKENS tokens made from the given ones."""
+    # The guards are dropped, so that nothing of an earlier shape may be found again.
+    torch._dynamo.reset()
+    result = torch.compile(
+        function,
+        fullgraph=True,
+        dynamic=False,
+        options={**OPTIONS, "guard_filter_fn": lambda guards: [False for _ in guards]},
+    )
+    positions, *others = arguments
+    many = qkv[:1].expand(_TRACED_TOKENS, -1).contiguous()
+    many_positions = positions[:1].expand(_TRACED_TOKENS).contiguous()
+    for tensor in (many, many_positions):
+        torch._dynamo.mark_dynamic(tensor, 0)
+    result(many, many_positions, *others)
+    return result
+
+
+def unfused(folder: Path) -> Variant:
+    """The variant, with vLLM's files from a folder. Compiles when the shape changes."""
+    modules = vllm_modules.load(folder)
+    write_cache = modules.write_cache
+    if write_cache is None:
+        raise ModuleNotFoundError("no triton", name="triton")
+
+    @functools.lru_cache(maxsize=1)
+    def of_shape(shape: Shape) -> Prologue:
+        device = torch.device("cuda")
+        any_set = tensors.make_sets(shape, 1, 1, 1, device)[0]
+        function = prologue(modules, shape, tensors.make_weights(shape, device))
+        return compiled(function, any_set.qkv, any_set.positions, any_set.cos_sin_cache)
+
+    one = torch.ones(1, device="cuda")
+
+    def outputs(i: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
+        with torch.no_grad():
+            q, k, v = of_shape(i.shape)(i.qkv, i.positions, i.cos_sin_cache)
+            k_cache, v_cache = i.kv_cache.transpose(1, 2).split(i.shape.head_dim, dim=-1)
+            write_cache(k, v, k_cache, v_cache, i.slot_mapping, "auto", one, one)
+        return q, k
+
+    return Variant("unfused", outputs, outputs, allowed=4)
