@@ -35,11 +35,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=FOLDER, help="the folder to write")
     parser.add_argument("--merge", type=Path, nargs="+", default=[], help="files to add")
     arguments = parser.parse_args()
-    if arguments.merge:
-        written = merge(arguments.merge, arguments.output)
-    else:
-        written = [measured(arguments)]
-    for path in written:
+    merging = arguments.merge
+    for path in merge(merging, arguments.output) if merging else [measured(arguments)]:
         report(path)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from scripts.bench.results import Cell
 
@@ -49,6 +50,7 @@ def _speedup(by_shape: dict[str, list[Cell]], stem: Path) -> Path | None:
         return None
     axes.axhline(1, color="grey", linewidth=0.8)
     axes.set_xscale("log", base=2)
+    _powers_of_two(axes.xaxis)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("T (tokens in the step)")
     axes.set_ylabel("times faster than unfused")
@@ -85,7 +87,9 @@ def _floors(by_shape: dict[str, list[Cell]], stem: Path) -> Path | None:
                 x, y = zip(*points, strict=True)
                 axes.plot(x, y, style, color=color, markersize=3, label=name)
         axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
+        axes.set_yscale("log", base=2)
+        _powers_of_two(axes.xaxis)
+        _powers_of_two(axes.yaxis)
         axes.set_title(shape, fontsize="medium")
     grid[0][0].legend(fontsize="small")
     figure.supxlabel("T (tokens in the step)")
@@ -95,17 +99,24 @@ def _floors(by_shape: dict[str, list[Cell]], stem: Path) -> Path | None:
 
 
 def _device(by_shape: dict[str, list[Cell]]) -> str:
-    row = next(iter(by_shape.values()))
-    return (
-        f"{row[0].device}, {max(cell.date[:10] for cells in by_shape.values() for cell in cells)}"
-    )
+    cells = [cell for row in by_shape.values() for cell in row]
+    return f"{cells[0].device}, {max(cell.date[:10] for cell in cells)}"
 
 
-def _save(figure: object, path: Path) -> Path:
+def _powers_of_two(axis: Any) -> None:
+    """Whole numbers on a logarithmic axis."""
+    from matplotlib.ticker import LogLocator
+
+    axis.set_major_locator(LogLocator(base=2))
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.set_minor_formatter(lambda value, _: "")
+
+
+def _save(figure: Any, path: Path) -> Path:
     from matplotlib import pyplot
 
     new = path.with_suffix(".new")
-    figure.savefig(new, format="png", dpi=120)  # type: ignore[attr-defined]
+    figure.savefig(new, format="png", dpi=120)
     new.replace(path)
-    pyplot.close(figure)  # type: ignore[arg-type]
+    pyplot.close(figure)
     return path

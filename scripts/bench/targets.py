@@ -41,6 +41,12 @@ class Target:
     over_floor: float = 0.0
     never_slower: bool = False
 
+    def __str__(self) -> str:
+        if self.never_slower:
+            return f"{self.over_floor:.2f} {self.floor} and 1x unfused"
+        aiter = f", {self.over_aiter}x AITER" if self.over_aiter else ""
+        return f"{self.over_unfused}x unfused{aiter}, or {self.over_floor} {self.floor}"
+
 
 def target_of(shape: str, tokens: int) -> Target | None:
     """The target of a shape at T; None where there is none."""
