@@ -44,9 +44,8 @@ MAIL_FORMAT = (
     "--no-signature", "--zero-commit", "--no-numbered", "--start-number=1", "--no-cover-letter",
     "--no-attach", "--no-thread", "--no-base", "--subject-prefix=PATCH", "--encode-email-headers",
     "--filename-max-length=64", "--suffix=.patch", "--always", "--no-stat", "--patch",
-    "--unified=3", "--full-index", "--binary", "--no-renames", "--no-ext-diff", "--no-textconv",
-    "--no-color", "--diff-algorithm=myers", "--indent-heuristic", "--src-prefix=a/",
-    "--dst-prefix=b/",
+    "--unified=3", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv",
+    "--no-color", "--indent-heuristic", "--src-prefix=a/", "--dst-prefix=b/",
 )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ Run by any Python that vLLM supports. With PYTHON=<interpreter> nothing is insta
 interpreter lacks is named instead, of any version, since it is the user's own.
 
 The linters have an environment of their own, build/lint/venv, as vLLM's pre-commit gives them:
-mypy finds faults in vLLM that it does not have once torch's types are there.
+with torch's types there, mypy would find faults in vLLM that vLLM's own check does not.
 """
 
 import importlib.metadata
@@ -29,12 +29,12 @@ STEPS = {
     "wheel": ("op", "wheel"),
     "gpu": ("op", "test"),
     "test": ("op", "wheel", "test"),
-    "lint": ("op", "wheel"),
+    "lint": ("op", "wheel", "test"),
 }
 # Needed for a download alone, which names what it lacks.
 NOT_ASKED_FOR = ("checkout",)
-# Steps that import vLLM, and so need its requirements.
-WITH_VLLM = ("wheel", "test")
+# Steps that import vLLM (or read its requirements' types), and so need its requirements.
+WITH_VLLM = ("wheel", "test", "lint")
 REQUIREMENTS = "requirements/common.txt"
 # What an interpreter of the user's may do without: programs on the path, and the clang whose
 # absence scripts.op reports where it finds no ROCm either.

@@ -1,5 +1,6 @@
 """`make refresh`: commits become the series' files, and unchanged commits change nothing."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,7 @@ def test_mail_has_no_version_no_date_of_the_run_and_three_lines_of_context(
     )
     assert text.endswith("@@ -1 +1,2 @@\n void op();\n+void second();\n")
     assert "@@ -3,7 +3,7 @@" in patches(project)["0001-Name-two-lines.patch"]
+    assert re.search(r"^index [0-9a-f]{40}\.\.[0-9a-f]{40} 100644$", text, re.MULTILINE)
 
 
 def test_developers_settings_do_not_show_in_the_mails(
@@ -74,6 +76,7 @@ def test_developers_settings_do_not_show_in_the_mails(
         name, value = line.strip().split(" = ")
         project.developer_git("config", f"diff.{name}", value)
     project.developer_git("config", "format.signature", "mine")
+    project.developer_git("config", "format.filenameMaxLength", "16")
     assert project.refresh() == []
     assert project.snapshot() == before
 
