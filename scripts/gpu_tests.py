@@ -17,9 +17,9 @@ from scripts import gpu_report, op, paths
 from scripts.errors import Fault, run
 from scripts.pin import load_pin
 
-TESTS = ("tests/kernel", "tests/gpu")
-# Of tests/kernel, what stands in for a GPU or is about the host build alone.
-LEFT_OUT = tuple(f"--ignore-glob=*test_{name}*" for name in ("launcher", "library", "sanitizers"))
+# What of tests/kernel is about the op; the rest is about its library's file and its builds.
+OF_THE_OP = "errors families fuzz memory native reference schema special_values"
+TESTS = (*(f"tests/kernel/test_{name}.py" for name in OF_THE_OP.split()), "tests/gpu")
 # Fewer than on the CPU, where an example costs less.
 FUZZ_EXAMPLES = "1000"
 
@@ -58,7 +58,7 @@ def run_pytest(library: Path, junit: Path, arguments: Sequence[str]) -> tuple[in
     """Runs the tests, showing what they print but for the last line; status and that line."""
     env = {"RDNA35_FUZZ_EXAMPLES": FUZZ_EXAMPLES} | os.environ
     env |= {"RDNA35_TEST_DEVICE": "cuda", "RDNA35_TEST_LIBRARY": str(library)}
-    command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={junit}", *LEFT_OUT, *arguments]
+    command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={junit}", *arguments]
     last = ""
     with subprocess.Popen(
         [*command, *TESTS], cwd=paths.ROOT, env=env, stdout=subprocess.PIPE, text=True
