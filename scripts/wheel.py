@@ -102,9 +102,14 @@ def _over_base(base: Path, force: bool) -> Kind:
     return Kind(
         f"the series over {base.name}" + (", forced" if force else ""),
         use,
-        lambda pin, changes: wheel_base.build(pin, changes, _op(), base, force, WORK / "base"),
+        lambda pin, changes: _build_over(pin, changes, base, force),
         base,
     )
+
+
+def _build_over(pin: Pin, changes: Changes, base: Path, force: bool) -> Path:
+    wheel_base.check(pin, changes, base, force)  # Before the op library, which takes longer.
+    return wheel_base.build(pin, changes, _op(), base, force, WORK / "base")
 
 
 def _op() -> dict[str, New]:

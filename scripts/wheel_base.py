@@ -7,6 +7,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
+from scripts import wheel_op
 from scripts.errors import Fault
 from scripts.pin import Pin
 from scripts.wheel_archive import (
@@ -44,20 +45,30 @@ def rocm_lacks(base: Path) -> list[str]:
         return _rocm_lacks(archive, parse_wheel_name(base).version)
 
 
+def check(pin: Pin, changes: Changes, base: Path, force: bool) -> None:
+    """Refuses, by a Fault that says which, a base wheel that the series cannot be laid over.
+
+    That is one of another vLLM and one whose files the series could not patch; and, unless `force`,
+    one that is not for ROCm or has the series already.
+    """
+    name = parse_wheel_name(base)
+    with open_wheel(base) as archive:
+        _check_version(archive, base, name, pin)
+        patched_before = _check_kind(archive, base, name.version, changes, force)
+        _check_patched(archive, base, changes, pin, patched_before)
+
+
 def build(
     pin: Pin, changes: Changes, op: Mapping[str, New], base: Path, force: bool, work: Path
 ) -> Path:
-    """Lays the series over the wheel `base` and returns the path of the new wheel, in `work`.
+    """Lays the series and the op library over the wheel `base`; Fault as `check`.
 
-    Refuses, by a Fault that says which, a wheel of another vLLM and one whose files the series
-    could not patch; and, unless `force`, one that is not for ROCm or already has the series.
+    Returns the path of the new wheel, in the folder `work`.
     """
+    check(pin, changes, base, force)
     base_name = parse_wheel_name(base)
+    name = WheelName(series_version(base_name.version, pin.number), base_name.tags)
     with open_wheel(base) as archive, base.open("rb") as source:
-        _check_version(archive, base, base_name, pin)
-        name = WheelName(series_version(base_name.version, pin.number), base_name.tags)
-        patched_before = _check_kind(archive, base, base_name.version, {*changes.added, *op}, force)
-        _check_patched(archive, base, changes, pin, patched_before)
         members = _kept(archive, base_name, name)
         for gone in changes.removed:
             members.pop(gone, None)
@@ -118,10 +129,10 @@ def _check_version(archive: zipfile.ZipFile, base: Path, name: WheelName, pin: P
 
 
 def _check_kind(
-    archive: zipfile.ZipFile, base: Path, version: Version, brought: set[str], force: bool
+    archive: zipfile.ZipFile, base: Path, version: Version, changes: Changes, force: bool
 ) -> bool:
     """Refuses what needs force; returns whether a series is in the wheel already."""
-    there = sorted(brought & set(archive.namelist()))
+    there = sorted({*changes.added, wheel_op.MEMBER} & set(archive.namelist()))
     signs = [f"its version is {version}"] if has_series(version) else []
     signs += [f"it holds {there[0]}"] if there else []
     if signs and not force:
