@@ -26,8 +26,9 @@ def built(name: str, seed: int) -> Case:
 
 
 def fill(into: Arguments, source: Arguments) -> None:
-    """Copies a step's inputs into the tensors that a graph knows."""
-    for name in ("positions", "q", "k", "v", "kv_cache", "slot_mapping"):
+    """Copies a step's inputs, and its model's weights, into the tensors that a graph knows."""
+    names = ("positions", "q", "k", "v", "cos_sin_cache", "q_weight", "k_weight", "kv_cache")
+    for name in (*names, "slot_mapping"):
         static = getattr(into, name)
         if static is not None:
             static.copy_(getattr(source, name))
