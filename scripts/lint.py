@@ -27,9 +27,8 @@ def lint_ours() -> list[str]:
     found = run([tool("ruff"), "check", "--quiet", "--output-format=concise", *OURS])
     found += layout_faults(run([tool("ruff"), "format", "--diff", "--quiet", *OURS]))
     found += type_faults(run([tool("mypy"), f"--python-executable={paths.VENV_PYTHON}"]))
-    words = paths.CHECKOUT / "pyproject.toml"
-    names = [*OURS, "README.md", "Makefile", "pin.toml"]
-    return found + run([tool("typos"), "--format=brief", f"--config={words}", *names])
+    names = [*OURS, "README.md", "Makefile", "CMakeLists.txt", "pin.toml"]
+    return found + run([tool("typos"), "--format=brief", *names])
 
 
 def lint_series(series: Series) -> list[str]:

@@ -369,7 +369,7 @@ def test_a_wheel_that_was_cut_short_is_named(whole: Path, changes: Changes, tmp_
     assert found.startswith(f"{copy}: no zip archive")
 
 
-def test_a_rocm_extension_in_the_librarys_place_must_have_the_op(
+def test_a_rocm_extension_in_place_of_the_library_must_have_the_op(
     whole: Path, changes: Changes, tmp_path: Path
 ) -> None:
     """A full build has the op inside vLLM's own extension."""
