@@ -42,10 +42,10 @@ def build(architectures: Sequence[str] | None = None, *, sanitize: bool = False)
     folder = output_folder(architectures, sanitize=sanitize)
     folder.mkdir(parents=True, exist_ok=True)
     configure = [
-        _tool("cmake"),
+        tool("cmake"),
         *_fresh(folder),
         *("-S", str(paths.ROOT), "-B", str(folder), "-G", "Ninja"),
-        f"-DCMAKE_MAKE_PROGRAM={_tool('ninja')}",
+        f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}",
         f"-DRDNA35_ARCHITECTURES={';'.join(architectures)}",
         f"-DRDNA35_TORCH_LIB={_torch_lib()}",
         f"-DRDNA35_ZIG={_zig() or ''}",
@@ -53,7 +53,7 @@ def build(architectures: Sequence[str] | None = None, *, sanitize: bool = False)
     ]
     with held("op"):
         _run("configure", configure)
-        _run("build", [_tool("cmake"), "--build", str(folder)])
+        _run("build", [tool("cmake"), "--build", str(folder)])
     return folder / paths.OP_LIBRARY.name
 
 
@@ -65,7 +65,7 @@ def _fresh(folder: Path) -> list[str]:
     return ["--fresh"]
 
 
-def _tool(name: str) -> str:
+def tool(name: str) -> str:
     """The tool beside this Python, else the one on the path."""
     beside = Path(sys.executable).parent
     found = shutil.which(name, path=f"{beside}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
