@@ -60,6 +60,18 @@ class Inputs:
         return self.qkv[:, -size:].unflatten(1, (-1, self.shape.head_dim))
 
 
+def first_tokens(inputs: Inputs, tokens: int) -> Inputs:
+    """The same tensors, of the first tokens alone."""
+    return dataclasses.replace(
+        inputs,
+        positions=inputs.positions[:tokens],
+        qkv=inputs.qkv[:tokens],
+        slot_mapping=inputs.slot_mapping[:tokens],
+        q_out=inputs.q_out[:tokens],
+        k_out=inputs.k_out[:tokens],
+    )
+
+
 def set_bytes(shape: Shape, tokens: int) -> int:
     """About how many bytes one set takes beside the cache."""
     read, written = shape.bytes_moved(tokens)

@@ -46,17 +46,23 @@ class Variant:
             inputs.kv_cache.zero_()
 
 
+def arguments(i: Inputs) -> tuple[object, ...]:
+    """The op's arguments, in the schema's order, as vLLM's hooks give them: Q and K go to
+    contiguous destinations."""
+    return (
+        *(i.positions, i.q, i.k, i.v, i.cos_sin_cache, i.q_weight, i.k_weight),
+        *(False, EPS, 0, 0.0, 0, i.kv_cache, i.slot_mapping, i.q_out, i.k_out, None),
+        1.0 if i.shape.norm == "gemma" else 0.0,
+    )
+
+
 def ours(library: Path) -> Variant:
-    """The op, called as vLLM's hooks do: Q and K to contiguous destinations."""
+    """The op."""
     torch.ops.load_library(str(library))
     op = torch.ops._rocm_C.rdna35_rope_cache.default
 
     def run(i: Inputs) -> None:
-        op(
-            i.positions, i.q, i.k, i.v, i.cos_sin_cache, i.q_weight, i.k_weight,
-            False, EPS, 0, 0.0, 0, i.kv_cache, i.slot_mapping, i.q_out, i.k_out, None,
-            1.0 if i.shape.norm == "gemma" else 0.0,
-        )  # fmt: skip
+        op(*arguments(i))
 
     def outputs(i: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
         run(i)
