@@ -11,8 +11,9 @@ from tests.gfx1151.emulator.launch import Launch
 from tests.gfx1151.emulator.memory import Given
 from tests.kernel import cases, standin
 from tests.kernel.cases import Case, Options
-from tests.kernel.families import BY_NAME, FAMILIES
-from tests.kernel.op import DTYPES, Arguments
+from tests.kernel.families import FAMILIES, Family
+from tests.kernel.op import DTYPES, HEAD_DIMS, Arguments
+from tests.kernel.rope_tables import Rope
 
 _WRITTEN_BESIDE = {"q": "q_out", "k": "k_out"}  # in place unless the other is given
 _WRITTEN = {"kv_cache", "q_out", "k_out", "v_out"}
@@ -22,7 +23,7 @@ _WRITTEN = {"kv_cache", "q_out", "k_out", "v_out"}
 class Key:
     """A case by what it is built from."""
 
-    family: str
+    family: Family
     tokens: int
     dtype: torch.dtype
     options: Options = cases.DEFAULT
@@ -30,9 +31,7 @@ class Key:
     def build(self) -> Case:
         """The case, the same every time."""
         device = torch.device("cpu")
-        return cases.build(
-            BY_NAME[self.family], self.tokens, self.dtype, self.options, device=device
-        )
+        return cases.build(self.family, self.tokens, self.dtype, self.options, device=device)
 
     def __str__(self) -> str:
         changed = {
@@ -44,7 +43,8 @@ class Key:
             f"-{name}={''.join(sorted(value)) if isinstance(value, frozenset) else value}"
             for name, value in changed.items()
         )
-        return f"{self.family}-{self.tokens}-{str(self.dtype).removeprefix('torch.')}{given}"
+        dtype = str(self.dtype).removeprefix("torch.")
+        return f"{self.family.name}-{self.tokens}-{dtype}{given}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,19 +67,55 @@ class Packed:
         return given
 
 
+_BY_NAME = {family.name: family for family in FAMILIES}
+
 # Every model family, with one token and with three.
 FAMILY_KEYS = tuple(
-    Key(family.name, tokens, dtype)
-    for family in FAMILIES
-    for tokens in (1, 3)
+    Key(family, tokens, dtype) for family in FAMILIES for tokens in (1, 3) for dtype in DTYPES
+)
+
+
+def _of_kernel(head_dim: int, norm: str) -> Family:
+    return Family(f"any-{head_dim}-{norm or 'rope'}", 7, 2, head_dim, Rope(head_dim), norm=norm)
+
+
+# Every head size with and without the norm, for few tokens and for many: every kernel there is.
+KERNEL_KEYS = tuple(
+    Key(_of_kernel(head_dim, norm), tokens, dtype)
+    for head_dim in HEAD_DIMS
+    for norm in ("", "rms")
+    for tokens in (2, 256)
+    for dtype in DTYPES
+)
+
+_FOUR = {
+    "outputs": Options(outputs=frozenset("qkv")),
+    "hybrid": Options(layout="BHLNC", block_size=544, block_pad=24, skip_slots=True),
+    "unaligned": Options(shift=1, head_pad=3, row_pad=5, slots_mapped=3),
+    "fp32-weights": Options(weights=torch.float32, joined=False, layout="LBHNC", block_size=1),
+}
+# Layouts and options that a family's default case does not have.
+OPTION_KEYS = tuple(
+    Key(_BY_NAME[name], 5, dtype, options)
+    for name in ("qwen3", "qwen3.5", "gemma4-full", "nemotron", "norm-and-scale")
+    for dtype in DTYPES
+    for options in _FOUR.values()
+    if _BY_NAME[name].norm or options.weights is None
+)
+# Of each kind of kernel one, for what needs no more.
+ONE_OF_EACH = tuple(
+    Key(_BY_NAME[name], 3, dtype)
+    for name in ("llama3", "qwen3", "gemma4-full", "norm-and-scale")
     for dtype in DTYPES
 )
 
 _PACK = """
 import json
 from tests.kernel.cases import Options
-for name, tokens, dtype, options in {keys}:
-    arguments = cases.build(family[name], tokens, dtype, options, device=torch.device("cpu")).arguments
+from tests.kernel.families import Family
+from tests.kernel.rope_tables import *
+for family, tokens, dtype, options in {keys}:
+    arguments = cases.build(family, tokens, dtype, options, device=torch.device("cpu")).arguments
     rope_cache(*gpu(arguments, 0).as_tuple())
     print(json.dumps({{
         field.name: value.data_ptr() for field in dataclasses.fields(arguments)

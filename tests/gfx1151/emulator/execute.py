@@ -376,8 +376,7 @@ def _mixed(inst: Instruction) -> Compiled:
 
 def _clamped(value: Array) -> Array:
     """Clamped to [0, 1]; NaN becomes 0 (DX10_CLAMP)."""
-    with np.errstate(all="ignore"):
-        return np.where(np.isnan(value), value.dtype.type(0), np.clip(value, 0, 1))
+    return np.where(np.isnan(value), value.dtype.type(0), np.clip(value, 0, 1))
 
 
 def _writer(inst: Instruction) -> Callable[[Waves, dict[str, Array], Array | None], None]:

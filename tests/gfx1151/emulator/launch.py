@@ -84,7 +84,7 @@ def run(
         left = [_start(kernel, memory, trans or Transcendentals(), chosen, launch.threads)]
         while left:
             waves = left.pop()
-            left += _run_until_parted(kernel, waves)
+            left += run_until_parted(kernel, waves)
             total.add(waves.measured)
     return total
 
@@ -107,7 +107,8 @@ def _start(
     return waves
 
 
-def _run_until_parted(kernel: Kernel, waves: Waves) -> list[Waves]:
+@np.errstate(all="ignore")  # overflow and the like are results, not faults
+def run_until_parted(kernel: Kernel, waves: Waves) -> list[Waves]:
     """Runs waves to their end; returns those that parted from them on the way."""
     steps = _steps(kernel.code)
     parted = []

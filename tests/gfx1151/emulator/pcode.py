@@ -136,9 +136,8 @@ class _Helpers:
     @staticmethod
     def fract(x: Array) -> Array:
         """x - floor(x), below 1."""
-        with np.errstate(all="ignore"):
-            below_one = np.nextafter(x.dtype.type(1), x.dtype.type(0))
-            return np.minimum(x - np.floor(x), below_one)
+        below_one = np.nextafter(x.dtype.type(1), x.dtype.type(0))
+        return np.minimum(x - np.floor(x), below_one)
 
 
 # Functions of the pseudo-code: the code, and the type of the result (None: of the first argument).
@@ -259,7 +258,7 @@ class _Compiler:
             raise _Unsupported("a declaration")
         elif token == "break":
             self._take()
-            self._emit(f"v_running = v_running & ~{self._mask()}")
+            self._emit(f"v_running = v_running & ~({self._mask()})")
         elif token == "{":
             raise _Unsupported("an assignment to a concatenation")
         else:
@@ -585,6 +584,11 @@ class _Compiler:
                     value = _Value(f"h.field({self._array(value).code}, 0, 0)", "u16")
                 elif kind == "u3":
                     value = _Value(f"h.field({self._array(value).code}, 2, 0)", "u16")
+                elif kind == "u24":
+                    value = _Value(f"h.field({self._array(value).code}, 23, 0)", "u32")
+                elif kind == "i24":
+                    word = f"h.retype({self._array(value).code}, np.int32)"
+                    value = _Value(f"(({word} << np.int32(8)) >> np.int32(8))", "i32")
                 elif kind in _DTYPES:
                     if value.type != kind:
                         code = self._array(value).code
@@ -597,6 +601,8 @@ class _Compiler:
             array = self._array(value)
             if self._skip(":"):
                 top, bottom = int(high.code), self._constant()
+                if top < bottom:
+                    raise _Unsupported("reversed bits")
                 kind = "b64" if top - bottom > 31 else "b32" if top - bottom > 15 else "b16"
                 value = _Value(f"h.field({array.code}, {top}, {bottom})", kind)
             else:

@@ -22,9 +22,8 @@ def _div_scale_f32(inputs: Inputs, trans: Transcendentals) -> Outputs:
     s0, s1, s2 = np.broadcast_arrays(s0, s1, s2)
     up, down = floats.scale(s0, np.array([64])), floats.scale(s0, np.array([-64]))
     far = floats.exponent_of(s2) - floats.exponent_of(s1) >= 96
-    with np.errstate(all="ignore"):
-        inverse = floats.is_denormal((1.0 / s1.astype(np.float64)).astype(np.float32))
-        quotient = floats.is_denormal((s2.astype(np.float64) / s1).astype(np.float32))
+    inverse = floats.is_denormal((1.0 / s1.astype(np.float64)).astype(np.float32))
+    quotient = floats.is_denormal((s2.astype(np.float64) / s1).astype(np.float32))
     denominator, numerator = s0 == s1, s0 == s2
     cases: list[tuple[Array, Array, bool]] = [
         ((s2 == 0) | (s1 == 0), np.full(s0.shape, np.nan, np.float32), False),
@@ -39,6 +38,17 @@ def _div_scale_f32(inputs: Inputs, trans: Transcendentals) -> Outputs:
     scaled = np.select(conditions, [value for _, value, _ in cases], s0)
     vcc = np.select(conditions, [np.full(s0.shape, flag) for _, _, flag in cases], False)
     return {"D0": scaled.astype(np.float32).view(np.uint32), "VCC_lanes": vcc.astype(bool)}
+
+
+def _div_fmas_f32(inputs: Inputs, trans: Transcendentals) -> Outputs:
+    """The last fma of a division, scaled back where v_div_scale set VCC. It scales by 2 ** 64; the
+    pseudo-code has 2 ** 32 here, with which no such quotient comes out right. Up where the
+    denominator was scaled up (the quotient so far, S2, is large), down where the numerator was."""
+    s0, s1, s2 = (inputs[name].view(np.float32) for name in ("S0", "S1", "S2"))
+    plain = floats.fma(s0, s1, s2)
+    power = np.where(floats.exponent_of(s2) > 127, 64, -64)
+    scaled = np.where(inputs["VCC_lanes"], floats.scale(plain, power), plain)
+    return {"D0": scaled.view(np.uint32)}
 
 
 def _mad_64(signed: bool) -> Compiled:
@@ -92,6 +102,7 @@ def _perm_b32(inputs: Inputs, trans: Transcendentals) -> Outputs:
 
 WRITTEN_OUT: dict[str, Compiled] = {
     "V_DIV_SCALE_F32": _div_scale_f32,
+    "V_DIV_FMAS_F32": _div_fmas_f32,
     "V_MAD_U64_U32": _mad_64(signed=False),
     "V_MAD_I64_I32": _mad_64(signed=True),
     "V_PERM_B32": _perm_b32,
