@@ -3,7 +3,7 @@
 #   PYTHON=<interpreter>  one that already has torch: nothing is installed, what is missing is named
 
 .DEFAULT_GOAL := help
-.PHONY: help wheel test test-fast test-gpu bench op checkout refresh lint clean
+.PHONY: help wheel test test-fast test-gpu bench bench-e2e budget op checkout refresh lint clean
 
 # The interpreter that makes .venv: the first of these that vLLM supports.
 found := $(PYTHON)
@@ -18,7 +18,7 @@ python := $(or $(PYTHON),.venv/bin/python)
 need = @$(found) -m scripts.venv $(1)
 
 help:
-	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r t d; do printf '%-10s %s\n' "$$t" "$$d"; done
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r t d; do printf '%-10s %s\n' "$$t" "$$d"; done
 
 wheel: ## the patched wheel: dist/*.whl (BASE_WHEEL=<file>: laid over that wheel; FORCE=1)
 	$(call need,wheel)
@@ -43,6 +43,14 @@ test-gpu: ## the kernel's tests on the GPU found (gfx115x, or NVIDIA sm_90)
 bench: ## the speed tables, on the GPU found: build/bench (a part: SHAPES= T= CONTEXTS= VARIANTS=)
 	@$(found) -m scripts.bench --shapes "$(SHAPES)" --tokens "$(T)" --contexts "$(CONTEXTS)" \
 	    $(and $(VARIANTS),--variants "$(VARIANTS)")
+	@$(found) -m scripts.bench.overhead
+
+bench-e2e: ## MODEL=<model> in the patched vLLM with the fusion on and off, on gfx115x (BATCHES=1,8)
+	@$(found) -m scripts.bench.e2e --model "$(MODEL)" --batches "$(BATCHES)"
+
+budget: ## what the gfx11 code costs: registers, instructions, memory round trips, size, time
+	$(call need,build)
+	@$(python) -m scripts.budget
 
 op: ## the op library and the code objects: build/op
 	$(call need,op)
