@@ -8,8 +8,11 @@ from scripts import paths
 
 
 @contextmanager
-def held(name: str) -> Iterator[None]:
-    """Holds the lock of that name; a second process waits, and says so. Ends with the process."""
+def held(name: str) -> Iterator[int]:
+    """Holds the lock of that name; a second process waits, and says so. Ends with the process.
+
+    Gives a file descriptor: a program started with it holds the lock too, until it has ended.
+    """
     paths.BUILD.mkdir(exist_ok=True)
     with (paths.BUILD / f"{name}.lock").open("w") as file:
         try:
@@ -17,4 +20,4 @@ def held(name: str) -> Iterator[None]:
         except BlockingIOError:
             print(f"{name}: waiting for another run to end", flush=True)
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        yield file.fileno()

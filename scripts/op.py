@@ -51,9 +51,9 @@ def build(architectures: Sequence[str] | None = None, *, sanitize: bool = False)
         f"-DRDNA35_ZIG={_zig() or ''}",
         f"-DRDNA35_SANITIZE={'ON' if sanitize else 'OFF'}",
     ]
-    with held("op"):
-        _run("configure", configure)
-        _run("build", [tool("cmake"), "--build", str(folder)])
+    with held("op") as lock:
+        _run("configure", configure, lock)
+        _run("build", [tool("cmake"), "--build", str(folder)], lock)
     return folder / paths.OP_LIBRARY.name
 
 
@@ -96,8 +96,11 @@ def _package(name: str) -> Path | None:
     return Path(spec.submodule_search_locations[0])
 
 
-def _run(step: str, command: list[str]) -> None:
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def _run(step: str, command: list[str], lock: int) -> None:
+    # Where this process is killed, what it started goes on: two ninjas must not meet.
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, pass_fds=(lock,)
+    )
     if done.returncode:
         print(done.stdout, end="")
         raise Fault(f"the {step} step failed, see above: {command[0]} {' '.join(command[1:3])} ...")
