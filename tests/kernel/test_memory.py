@@ -117,12 +117,14 @@ def test_slots_beyond_the_cache_are_not_written(beyond: int, block_size: int) ->
 
 @pytest.mark.parametrize("block_size", [1, 3, 7, 16, 100, 544, 784, 1056])
 def test_every_slot_of_a_cache_is_reached(block_size: int) -> None:
-    """Slot by slot: the division by the block size is exact."""
+    """Slot by slot: the division by the block size is exact. The blocks are padded:
+    in one run of slots a token of the wrong block would still be in its place."""
     blocks = max(2, 2200 // block_size)
     slots = blocks * block_size
     family = Family("slots", 1, 1, 64, None)
     case = cases.build(family, slots, bf16, Options(cache=False))
-    cache = cases.paged_cache(case.memory, (blocks, 1, block_size, 128), bf16, "LBNHC")
+    shape = (blocks, 1, block_size, 128)
+    cache = cases.paged_cache(case.memory, shape, bf16, "LBNHC", block_pad=24)
     order = torch.randperm(slots, generator=torch.Generator().manual_seed(1))
     case.arguments = case.arguments.replace(kv_cache=cache, slot_mapping=order.to(op.device()))
     a = case.arguments
@@ -258,6 +260,28 @@ def test_cache_of_more_elements_than_32_bits_count(
             at = row[head].storage_offset() % 2**bits
             leak = sparse_elements[at : at + content]
             assert not leak.any(), f"slot {slot}: written at its offset modulo 2**{bits}"
+
+
+@pytest.mark.skipif(op.device().type != "cpu", reason="half a TiB of virtual memory")
+@pytest.mark.parametrize("block_size", [1, 3, 7, 16, 544, 784, 1056, 2**20 + 1])
+def test_blocks_of_the_largest_slots(block_size: int) -> None:
+    """Up to 2**31 slots, around the ends of blocks; the blocks are padded."""
+    blocks = (2**31 - 1) // block_size
+    block_stride = block_size * 128 + 8
+    memory = torch.frombuffer(virtual_memory(2 * blocks * block_stride), dtype=bf16)
+    cache = memory.as_strided((blocks, 1, block_size, 128), (block_stride, 0, 128, 1))
+    random = torch.Generator().manual_seed(block_size)
+    chosen = torch.randint(0, blocks, (20,), generator=random).tolist()
+    ends = [block * block_size for block in (1, blocks - 2, blocks - 1, *chosen)]
+    slots = sorted({slot for end in ends for slot in (end - 1, end)} | {blocks * block_size - 1})
+    family = Family("ends", 1, 1, 64, None)
+    a = cases.build(family, len(slots), bf16, Options(cache=False)).arguments
+    assert a.k is not None and a.v is not None
+    op.run(a.replace(kv_cache=cache, slot_mapping=torch.tensor(slots)))
+    for token, slot in enumerate(slots):
+        row = cache[slot // block_size, :, slot % block_size]
+        expected = torch.cat([a.k[token], a.v[token]], dim=-1)
+        compare.assert_same_bits(f"row of slot {slot}", row[None], expected[None])
 
 
 @pytest.mark.parametrize("tokens", [2, 33])

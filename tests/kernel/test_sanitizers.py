@@ -23,7 +23,7 @@ pytestmark = [
 
 # Broad, and without what makes its reach by size alone.
 TESTS = ("test_memory.py", "test_special_values.py", "test_errors.py", "test_fuzz.py")
-LEFT_OUT = "not 16_bits and not 32_bits"
+LEFT_OUT = "not 16_bits and not 32_bits and not largest_slots"
 FUZZ_EXAMPLES = 300
 
 # q's memory ends 64 bytes before q does.
