@@ -11,8 +11,9 @@ from scripts.bench.shapes import Shape
 from scripts.bench.timing import Timing
 from scripts.bench.variants import OURS, Variant
 
-_CHAIN_CALLS = 128  # at most
-_CHAIN_SECONDS = 400e-6  # about, for what moves many bytes
+# Long enough that the start of a graph, some microseconds, is a hundredth of it.
+_FEWEST_CALLS, _MOST_CALLS = 32, 512
+_CHAIN_SECONDS = 800e-6  # about, for what moves many bytes
 _BYTES_PER_SECOND = 2e12
 _SETS_BYTES = 3 << 30
 
@@ -26,7 +27,8 @@ def measure(
     """Checks the variants, then times them and the floors: `warm` and `cold` in chains, `replay` as
     graphs of one call, `eager` without graphs. Microseconds a call."""
     moved = sum(shape.bytes_moved(tokens))
-    length = int(min(_CHAIN_CALLS, max(16, _CHAIN_SECONDS * _BYTES_PER_SECOND / moved)))
+    length = int(_CHAIN_SECONDS * _BYTES_PER_SECOND / moved)
+    length = min(_MOST_CALLS, max(_FEWEST_CALLS, length))
     count = max(2, min(length, _SETS_BYTES // set_bytes(shape, tokens)))
     sets = make_sets(shape, tokens, context, count, gpu.device())
     variants = [v for v in variants if v.serves(shape) and _is_right(v, sets)]
