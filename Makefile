@@ -49,7 +49,7 @@ bench-e2e: ## MODEL=<model> in the patched vLLM with the fusion on and off, on g
 	@$(found) -m scripts.bench.e2e --model "$(MODEL)" --batches "$(BATCHES)"
 
 budget: ## what the gfx11 code costs: registers, instructions, memory round trips, size, time
-	$(call need,build)
+	$(call need,op)
 	@$(python) -m scripts.budget
 
 op: ## the op library and the code objects: build/op

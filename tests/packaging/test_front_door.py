@@ -30,7 +30,7 @@ def make(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_help_is_the_default_and_lists_every_target_that_there_is() -> None:
     phony = set(re.findall(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[0].split())
-    rules = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
+    rules = set(re.findall(r"^([a-z0-9-]+):", MAKEFILE, re.MULTILINE))
     listed = {line.split()[0] for line in make().stdout.splitlines()}
     assert make().stdout == make("help").stdout
     assert phony == rules == listed | {"help"}
