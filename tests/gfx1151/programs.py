@@ -67,7 +67,13 @@ def start(
 
 def run(code: bytes, waves: Waves) -> Waves:
     """Runs code, which need not end with s_endpgm, on waves that do not part."""
-    kernel = Kernel(
+    assert run_until_parted(kernel_of(code), waves) == []
+    return waves
+
+
+def kernel_of(code: bytes) -> Kernel:
+    """A kernel of some code, with s_endpgm behind it."""
+    return Kernel(
         name="program",
         code=code + _ENDPGM,
         entry=0,
@@ -77,8 +83,6 @@ def run(code: bytes, waves: Waves) -> Waves:
         workgroup_ids=(False, False, False),
         vgprs=_VGPRS,
     )
-    assert run_until_parted(kernel, waves) == []
-    return waves
 
 
 def vector(waves: Waves, register: int, words: int = 1) -> list[list[int]]:
@@ -87,7 +91,9 @@ def vector(waves: Waves, register: int, words: int = 1) -> list[list[int]]:
     if words == 1:
         return low  # type: ignore[no-any-return]
     high = waves.vgpr[register + 1].tolist()
-    return [[a | b << 32 for a, b in zip(*rows, strict=True)] for rows in zip(low, high, strict=True)]
+    return [
+        [a | b << 32 for a, b in zip(*rows, strict=True)] for rows in zip(low, high, strict=True)
+    ]
 
 
 def scalar(waves: Waves, register: int, words: int = 1) -> int:
@@ -96,4 +102,3 @@ def scalar(waves: Waves, register: int, words: int = 1) -> int:
 
 
 _ENDPGM = (0xBFB00000).to_bytes(4, "little")
-

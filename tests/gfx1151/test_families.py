@@ -9,61 +9,28 @@ it is used in divisions, whose result must not change.
 """
 
 import pytest
-import torch
 
 from tests.gfx1151.emulator import launch
 from tests.gfx1151.emulator.code_object import CodeObject
 from tests.gfx1151.emulator.floats import HostTranscendentals, Transcendentals
-from tests.gfx1151.emulator.measure import Measured
 from tests.gfx1151.launches import FAMILY_KEYS, KERNEL_KEYS, ONE_OF_EACH, OPTION_KEYS, Key, Packed
+from tests.gfx1151.running import (
+    assert_same_as_host,
+    assert_same_memory,
+    execute,
+    execute_and_check,
+)
 from tests.kernel import cases, compare, op
-from tests.kernel.cases import Case
 from tests.kernel.compare import Tally
-from tests.kernel.op import Arguments
-from tests.kernel.reference import rope_cache
 
 # From a kernel's first instruction to its first store: its arguments; positions, slots, activations
 # and weights; cos and sin.
 ROUND_TRIPS = 3
 
 
-def execute(
-    code: CodeObject, launched: Packed, arguments: Arguments, trans: Transcendentals
-) -> Measured:
-    """Executes a launch on the tensors of a case."""
-    kernel = code.kernel(launched.launch.kernel)
-    return launch.run(kernel, launched.launch, launched.tensors(arguments), trans)
-
-
-def execute_and_check(
-    code: CodeObject, launched: Packed, case: Case, trans: Transcendentals, tally: Tally
-) -> Measured:
-    """Executes a case and checks everything that it left behind against the reference."""
-    expected = rope_cache(case.arguments)
-    case.memory.snapshot()
-    measured = execute(code, launched, case.arguments, trans)
-    cases.check(case.arguments, expected, tally)
-    case.memory.assert_untouched_but(case.written())
-    return measured
-
-
 def _is_approximated(key: Key) -> bool:
     family = key.family
     return bool(family.norm or family.v_norm or family.q_scale_beta or family.head_dim == 96)
-
-
-def memory_of(tensor: torch.Tensor) -> torch.Tensor:
-    """All the bytes of a tensor's storage: its guards, and what shares it."""
-    storage = tensor.untyped_storage()
-    return torch.empty(0, dtype=torch.uint8).set_(storage)  # type: ignore[call-overload, no-any-return]
-
-
-def assert_same_memory(actual: Arguments, expected: Arguments, names: list[str]) -> None:
-    """Asserts that the memory of tensors is the same, bit for bit."""
-    for name in names:
-        got, wanted = getattr(actual, name), getattr(expected, name)
-        compare.assert_same_bits(name, got, wanted)
-        assert torch.equal(memory_of(got), memory_of(wanted)), f"the memory around {name} differs"
 
 
 @pytest.mark.parametrize("key", [*FAMILY_KEYS, *OPTION_KEYS], ids=str)
@@ -93,12 +60,7 @@ def test_results_are_the_host_builds_bit_for_bit(
     case, on_host = key.build().arguments, key.build().arguments
     measured = execute(code, packed[key], case, HostTranscendentals())
     op.load()(*on_host.as_tuple())
-    names = list(packed[key].addresses)
-    if case.q_scale_beta:
-        scaled = "q" if case.q_out is None else "q_out"
-        compare.assert_close(scaled, getattr(case, scaled), getattr(on_host, scaled), bound=1.0)
-        getattr(case, scaled).copy_(getattr(on_host, scaled))
-    assert_same_memory(case, on_host, names)
+    assert_same_as_host(case, on_host, packed[key])
     assert measured.round_trips_to_store <= ROUND_TRIPS, measured.table()
 
 
@@ -148,4 +110,4 @@ def test_waves_one_after_the_other_give_the_same_bits_as_in_step(
     kernel = code.kernel(launched.launch.kernel)
     launch.run(kernel, launched.launch, launched.tensors(in_step))
     launch.run(kernel, launched.launch, launched.tensors(in_turn), at_once=1)
-    assert_same_memory(in_turn, in_step, list(launched.addresses))
+    assert_same_memory(in_turn, in_step, launched)

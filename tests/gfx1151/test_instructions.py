@@ -299,18 +299,14 @@ VECTOR = (
         lambda a, b: signed(b, 64) >> (a & 63) & M64,
         2,
     ),
-    Case(
-        "v_alignbit_b32 v10, v0, v2, v4", UUU, lambda a, b, c: (a << 32 | b) >> (c & 31) & M32
-    ),
+    Case("v_alignbit_b32 v10, v0, v2, v4", UUU, lambda a, b, c: (a << 32 | b) >> (c & 31) & M32),
     Case("v_perm_b32 v10, v0, v2, v4", UUU, _perm),
     Case("v_mul_lo_u32 v10, v0, v2", UU, lambda a, b: a * b & M32),
     Case("v_mul_hi_u32 v10, v0, v2", UU, lambda a, b: a * b >> 32),
     Case("v_mul_hi_i32 v10, v0, v2", UU, lambda a, b: signed(a) * signed(b) >> 32 & M32),
     Case("v_mul_u32_u24_e32 v10, v0, v2", UU, lambda a, b: (a % 2**24) * (b % 2**24) & M32),
     Case("v_mul_i32_i24_e32 v10, v0, v2", UU, lambda a, b: signed(a, 24) * signed(b, 24) & M32),
-    Case(
-        "v_mad_u32_u24 v10, v0, v2, v4", UUU, lambda a, b, c: (a % 2**24) * (b % 2**24) + c & M32
-    ),
+    Case("v_mad_u32_u24 v10, v0, v2, v4", UUU, lambda a, b, c: (a % 2**24) * (b % 2**24) + c & M32),
     Case(
         "v_mad_i32_i24 v10, v0, v2, v4",
         UUU,
@@ -358,10 +354,16 @@ VECTOR = (
         carry=True,
     ),
     Case(
-        "v_cndmask_b32_e32 v10, v0, v2, vcc_lo", UU, lambda a, b, c: (b if c else a, None), carry=True
+        "v_cndmask_b32_e32 v10, v0, v2, vcc_lo",
+        UU,
+        lambda a, b, c: (b if c else a, None),
+        carry=True,
     ),
     Case(
-        "v_cndmask_b32_e64 v10, v0, v2, vcc_lo", UU, lambda a, b, c: (b if c else a, None), carry=True
+        "v_cndmask_b32_e64 v10, v0, v2, vcc_lo",
+        UU,
+        lambda a, b, c: (b if c else a, None),
+        carry=True,
     ),
     Case(
         "v_cndmask_b32_e64 v10, -v0, |v2|, vcc_lo",
@@ -535,9 +537,21 @@ VECTOR = (
         for name, test in _tests(convert)
     ),
     Case("v_cmp_ne_u32_e32 vcc_lo, v0, v2", UU, _bit(lambda a, b: a != b), 0, carry=True),
-    Case("v_cmp_gt_i32_e32 vcc_lo, v0, v2", UU, _bit(lambda a, b: signed(a) > signed(b)), 0, carry=True),
+    Case(
+        "v_cmp_gt_i32_e32 vcc_lo, v0, v2",
+        UU,
+        _bit(lambda a, b: signed(a) > signed(b)),
+        0,
+        carry=True,
+    ),
     Case("v_cmp_lt_f32_e64 s12, v0, v2", FF, _bit(_less), 0, carry=True),
-    Case("v_cmp_gt_f32_e64 s12, v0, -v2", FF, _bit(lambda a, b: _less(b ^ F32.sign, a)), 0, carry=True),
+    Case(
+        "v_cmp_gt_f32_e64 s12, v0, -v2",
+        FF,
+        _bit(lambda a, b: _less(b ^ F32.sign, a)),
+        0,
+        carry=True,
+    ),
     Case(
         "v_cmp_o_f32_e32 vcc_lo, v0, v2",
         FF,
@@ -594,15 +608,15 @@ SCALAR = (
     Scalar("s_movk_i32 s10, 0x8001", (), lambda: (0xFFFF8001, None)),
     Scalar("s_not_b32 s10, s0", U, lambda a: _nonzero(~a & M32)),
     Scalar("s_clz_i32_u32 s10, s0", U, lambda a: (32 - a.bit_length() if a else M32, None)),
-    Scalar(
-        "s_ctz_i32_b32 s10, s0", U, lambda a: ((a & -a).bit_length() - 1 if a else M32, None)
-    ),
+    Scalar("s_ctz_i32_b32 s10, s0", U, lambda a: ((a & -a).bit_length() - 1 if a else M32, None)),
     Scalar("s_sext_i32_i16 s10, s0", U, lambda a: (signed(a, 16) & M32, None)),
     Scalar("s_sext_i32_i8 s10, s0", U, lambda a: (signed(a, 8) & M32, None)),
     Scalar("s_abs_i32 s10, s0", U, lambda a: _nonzero(abs(signed(a)) & M32)),
     Scalar("s_add_u32 s10, s0, s2", UU, lambda a, b: (a + b & M32, a + b > M32)),
     Scalar("s_sub_u32 s10, s0, s2", UU, lambda a, b: (a - b & M32, b > a)),
-    Scalar("s_addc_u32 s10, s0, s2", UU, lambda a, b, c: (a + b + c & M32, a + b + c > M32), scc=True),
+    Scalar(
+        "s_addc_u32 s10, s0, s2", UU, lambda a, b, c: (a + b + c & M32, a + b + c > M32), scc=True
+    ),
     Scalar("s_subb_u32 s10, s0, s2", UU, lambda a, b, c: (a - b - c & M32, b + c > a), scc=True),
     Scalar("s_add_i32 s10, s0, s2", UU, lambda a, b: _overflow(signed(a) + signed(b))),
     Scalar("s_sub_i32 s10, s0, s2", UU, lambda a, b: _overflow(signed(a) - signed(b))),
@@ -622,15 +636,26 @@ SCALAR = (
     Scalar("s_lshl_b32 s10, s0, s2", UU, lambda a, b: _nonzero(a << (b & 31) & M32)),
     Scalar("s_lshr_b32 s10, s0, s2", UU, lambda a, b: _nonzero(a >> (b & 31))),
     Scalar("s_ashr_i32 s10, s0, s2", UU, lambda a, b: _nonzero(signed(a) >> (b & 31) & M32)),
-    Scalar("s_lshl_b64 s[10:11], s[0:1], s2", ("u64", "u32"), lambda a, b: _nonzero(a << (b & 63) & M64), 2),
-    Scalar("s_lshr_b64 s[10:11], s[0:1], s2", ("u64", "u32"), lambda a, b: _nonzero(a >> (b & 63)), 2),
-    Scalar("s_ashr_i64 s[10:11], s[0:1], s2", ("u64", "u32"), lambda a, b: _nonzero(signed(a, 64) >> (b & 63) & M64), 2),
-    *(
-        Scalar(f"s_lshl{n}_add_u32 s10, s0, s2", UU, _shift_and_add(n))
-        for n in (1, 2, 3, 4)
+    Scalar(
+        "s_lshl_b64 s[10:11], s[0:1], s2",
+        ("u64", "u32"),
+        lambda a, b: _nonzero(a << (b & 63) & M64),
+        2,
     ),
+    Scalar(
+        "s_lshr_b64 s[10:11], s[0:1], s2", ("u64", "u32"), lambda a, b: _nonzero(a >> (b & 63)), 2
+    ),
+    Scalar(
+        "s_ashr_i64 s[10:11], s[0:1], s2",
+        ("u64", "u32"),
+        lambda a, b: _nonzero(signed(a, 64) >> (b & 63) & M64),
+        2,
+    ),
+    *(Scalar(f"s_lshl{n}_add_u32 s10, s0, s2", UU, _shift_and_add(n)) for n in (1, 2, 3, 4)),
     Scalar("s_bfe_u32 s10, s0, s2", UU, lambda a, b: _nonzero(_scalar_field(a, b))),
-    Scalar("s_bfm_b32 s10, s0, s2", UU, lambda a, b: (((1 << (a & 31)) - 1 << (b & 31)) & M32, None)),
+    Scalar(
+        "s_bfm_b32 s10, s0, s2", UU, lambda a, b: (((1 << (a & 31)) - 1 << (b & 31)) & M32, None)
+    ),
     Scalar("s_pack_ll_b32_b16 s10, s0, s2", UU, lambda a, b: (a & M16 | (b & M16) << 16, None)),
     Scalar("s_pack_hh_b32_b16 s10, s0, s2", UU, lambda a, b: (a >> 16 | b & 0xFFFF0000, None)),
     Scalar("s_cselect_b32 s10, s0, s2", UU, lambda a, b, c: (a if c else b, None), scc=True),
@@ -644,8 +669,12 @@ SCALAR = (
     Scalar("s_cmov_b32 s10, s0", U, lambda d, a, c: (a if c else d, None), old=True, scc=True),
     Scalar("s_min_u32 s10, s0, s2", UU, lambda a, b: (min(a, b), a < b)),
     Scalar("s_max_u32 s10, s0, s2", UU, lambda a, b: (max(a, b), a >= b)),
-    Scalar("s_min_i32 s10, s0, s2", UU, lambda a, b: (min(a, b, key=signed), signed(a) < signed(b))),
-    Scalar("s_max_i32 s10, s0, s2", UU, lambda a, b: (max(a, b, key=signed), signed(a) >= signed(b))),
+    Scalar(
+        "s_min_i32 s10, s0, s2", UU, lambda a, b: (min(a, b, key=signed), signed(a) < signed(b))
+    ),
+    Scalar(
+        "s_max_i32 s10, s0, s2", UU, lambda a, b: (max(a, b, key=signed), signed(a) >= signed(b))
+    ),
     *(
         Scalar(f"s_cmp_{name.replace('ne', 'lg')}_{kind} s0, s2", UU, _only(test))
         for kind, convert in (("u32", int), ("i32", signed))
@@ -662,8 +691,12 @@ SCALAR = (
     Scalar("s_sub_f32 s10, s0, s2", FF, lambda a, b: (_subtract(a, b), None)),
     Scalar("s_mul_f32 s10, s0, s2", FF, lambda a, b: (_mul32(a, b), None)),
     Scalar("s_fmac_f32 s10, s0, s2", FF, lambda d, a, b: (_fma32(a, b, d), None), old=True),
-    Scalar("s_fmamk_f32 s10, s0, 0x3f317218, s2", FF, lambda a, b: (_fma32(a, 0x3F317218, b), None)),
-    Scalar("s_fmaak_f32 s10, s0, s2, 0x40490fdb", FF, lambda a, b: (_fma32(a, b, 0x40490FDB), None)),
+    Scalar(
+        "s_fmamk_f32 s10, s0, 0x3f317218, s2", FF, lambda a, b: (_fma32(a, 0x3F317218, b), None)
+    ),
+    Scalar(
+        "s_fmaak_f32 s10, s0, s2, 0x40490fdb", FF, lambda a, b: (_fma32(a, b, 0x40490FDB), None)
+    ),
     Scalar("s_min_f32 s10, s0, s2", FF, lambda a, b: (_extreme(a, b, False), None)),
     Scalar("s_max_f32 s10, s0, s2", FF, lambda a, b: (_extreme(a, b, True), None)),
     Scalar("s_trunc_f32 s10, s0", F, lambda a: (_trunc(a), None)),

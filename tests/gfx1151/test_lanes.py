@@ -82,9 +82,7 @@ def _run(code: bytes, exec_mask: int, **sgprs: int) -> tuple[list[int], int]:
 @pytest.mark.parametrize("exec_mask", [M32, SOME, 0], ids=["all", "some", "none"])
 @pytest.mark.parametrize("modifiers", MODIFIERS)
 @pytest.mark.parametrize("control", CONTROLS)
-def test_dpp(
-    control: str, modifiers: str, exec_mask: int, machine_code: dict[str, bytes]
-) -> None:
+def test_dpp(control: str, modifiers: str, exec_mask: int, machine_code: dict[str, bytes]) -> None:
     bound_control, fetch_inactive, chosen = MODIFIERS[modifiers]
     got, _ = _run(machine_code[f"v_add_nc_u32_dpp v10, v0, v1 {control} {modifiers}"], exec_mask)
     for lane in range(32):

@@ -1,11 +1,15 @@
 """Instructions as LLVM's assembler for gfx1151 reads them: for messages, and to have LLVM check
 that the decoded fields give the bytes they came from."""
 
+import dataclasses
+
 from tests.gfx1151.emulator.decode import EXEC, LITERAL, M0, NULL, VCC, VGPR, Instruction, Operand
 from tests.gfx1151.emulator.errors import Unknown
 
 _FLOATS = {240: "0.5", 241: "-0.5", 242: "1.0", 243: "-1.0", 244: "2.0"}
 _FLOATS |= {245: "-2.0", 246: "4.0", 247: "-4.0", 248: "0.15915494309189532"}
+
+_WITHOUT_OPERANDS = {"s_endpgm", "s_code_end", "s_barrier", "s_wait_idle", "s_icache_inv"}
 
 
 def text_of(inst: Instruction) -> str:
@@ -15,9 +19,9 @@ def text_of(inst: Instruction) -> str:
         assert inst.pair is not None
         return f"{_dual(inst)} :: {_dual(inst.pair)}"
     if inst.encoding == "SOPP":
-        return name if name in ("s_endpgm", "s_code_end") else f"{name} {inst.simm16:#x}"
+        return name if name in _WITHOUT_OPERANDS else f"{name} {inst.simm16:#x}"
     if inst.encoding == "SOPK":
-        return f"{name} {_operand(inst.dst)}, {inst.simm16:#x}"
+        return _with_constant(inst)
     if inst.encoding == "SMEM":
         return _scalar_memory(inst)
     if inst.encoding == "GLOBAL":
@@ -32,6 +36,15 @@ def text_of(inst: Instruction) -> str:
             texts.append(f"{inst.literal:#x}")
         return f"{name} {', '.join(texts)}"
     return _vector(inst)
+
+
+def _with_constant(inst: Instruction) -> str:
+    parts = [f"{inst.simm16:#x}"]
+    if inst.dst is not None:
+        parts.insert(len(parts) if inst.name == "S_SETREG_B32" else 0, _operand(inst.dst))
+    if inst.literal is not None:
+        parts.append(f"{inst.literal:#x}")
+    return f"{inst.name.lower()} {', '.join(parts)}"
 
 
 def _operand(operand: Operand | None, halves: bool = False) -> str:
@@ -123,6 +136,13 @@ def _vector(inst: Instruction) -> str:
     sources = [s for s in inst.srcs if not (implied and s.lanes and "_co_ci_" not in name)]
     if "cndmask" in name and inst.encoding == "VOP2":
         sources = list(inst.srcs)
+    if packed and "fma_mix" not in name:  # neg_lo says it
+        sources = [dataclasses.replace(source, negated=False) for source in sources]
+    if "fma_mix" in name:
+        sources = [
+            dataclasses.replace(source, absolute=bool(inst.neg_hi >> i & 1))
+            for i, source in enumerate(sources)
+        ]
     operands += [_operand(source, True) for source in sources]
     if "fmamk" in name:
         operands.insert(2, f"{inst.literal:#x}")

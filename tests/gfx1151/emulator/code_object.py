@@ -32,9 +32,6 @@ class Kernel:
     workgroup_ids: tuple[bool, bool, bool]
     vgprs: int
 
-    def __hash__(self) -> int:
-        return hash((self.name, self.entry, len(self.code)))
-
 
 @dataclasses.dataclass(frozen=True)
 class CodeObject:
@@ -88,7 +85,7 @@ def _relocations(elf: ELFFile) -> list[object]:
 def _read(elf: ELFFile, address: int, size: int) -> bytes:
     for segment in elf.iter_segments("PT_LOAD"):
         at = address - segment["p_vaddr"]
-        if 0 <= at and at + size <= segment["p_filesz"]:
+        if at >= 0 and at + size <= segment["p_filesz"]:
             return bytes(segment.data()[at : at + size])
     raise Unknown(f"a kernel descriptor at {address:#x}, where the file has nothing")
 

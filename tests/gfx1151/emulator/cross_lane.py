@@ -28,7 +28,7 @@ def dpp_lanes(control: int) -> tuple[Array, Array]:
     elif 0x101 <= control <= 0x10F:  # row_shl
         source, exists = _ROW + (_IN_ROW + amount) % 16, _IN_ROW + amount < 16
     elif 0x111 <= control <= 0x11F:  # row_shr
-        source, exists = _ROW + (_IN_ROW - amount) % 16, _IN_ROW >= amount
+        source, exists = _ROW + (_IN_ROW - amount) % 16, amount <= _IN_ROW
     elif 0x121 <= control <= 0x12F:  # row_ror
         source = _ROW + (_IN_ROW - amount) % 16
     elif control == 0x140:  # row_mirror

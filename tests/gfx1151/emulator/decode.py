@@ -269,9 +269,7 @@ def _vector(inst: Inst, encoding: str) -> Instruction:
                 absolute=bool(absolute >> i & 1),
             )
         else:
-            operand = dataclasses.replace(
-                operand, negated=bool(negated >> i & 1), absolute=False
-            )
+            operand = dataclasses.replace(operand, negated=bool(negated >> i & 1), absolute=False)
         sources.append(operand)
 
     dst, sdst = None, None

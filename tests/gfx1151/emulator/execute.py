@@ -72,7 +72,6 @@ def class_of(inst: Instruction) -> str:
 def _counted(inst: Instruction, step: Step) -> Step:
     """Counts, and refuses registers that a load is still on its way to."""
     kind = class_of(inst)
-    name = f"V_DUAL_{inst.name[2:]} + {inst.pair.name[2:]}" if inst.pair else inst.name
     # Vector loads return in order: one may be sent after another to the same register.
     operands = inst.reads if kind == "vmem load" else (*inst.reads, *inst.writes)
     touched = frozenset(register for operand in operands for register in operand.registers())
@@ -87,7 +86,7 @@ def _counted(inst: Instruction, step: Step) -> Step:
         if vector >= len(waves.vgpr):
             raise Violation(f"uses v{vector}; a wave has {len(waves.vgpr)} vector registers")
         waves.measured.instructions[kind] += len(waves)
-        waves.measured.names[name] += len(waves)
+        waves.measured.places[waves.pc] += len(waves)
         waves.pc += inst.size
         return step(waves)
 
@@ -187,7 +186,16 @@ def _pcode(inst: Instruction) -> Compiled:
 def _texts() -> dict[str, str]:
     texts: dict[str, str] = {}
     for op, text in PCODE.items():
-        if type(op).__name__[:4] in ("SOP1", "SOP2", "SOPC", "SOPK", "VOP1", "VOP2", "VOP3", "VOPC"):
+        if type(op).__name__[:4] in (
+            "SOP1",
+            "SOP2",
+            "SOPC",
+            "SOPK",
+            "VOP1",
+            "VOP2",
+            "VOP3",
+            "VOPC",
+        ):
             texts.setdefault(op.name.removesuffix("_E32").removesuffix("_E64"), text)
     return texts
 
@@ -592,4 +600,3 @@ def _scalar_wait(inst: Instruction) -> Step:
     if not counter:
         return lambda waves: None
     return lambda waves: waves.wait(counter, inst.simm16)
-

@@ -161,9 +161,7 @@ def exponent_of(x: Array) -> Array:
 def quiet(x: Array) -> Array:
     """A NaN, quiet; other values as they are."""
     bits = _BITS[x.dtype]
-    return np.where(
-        np.isnan(x), (x.view(bits) | bits(_QUIET[x.dtype])).view(x.dtype), x
-    )
+    return np.where(np.isnan(x), (x.view(bits) | bits(_QUIET[x.dtype])).view(x.dtype), x)
 
 
 def is_denormal(x: Array) -> Array:

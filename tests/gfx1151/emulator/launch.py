@@ -37,7 +37,7 @@ class Stopped(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Start:
+class Start:
     """What tells one wave from another at its start."""
 
     workgroup: tuple[int, int, int]
@@ -73,7 +73,7 @@ def run(
     memory.add_tensors(tensors)
     x, y, z = launch.grid
     starts = [
-        _Start((gx, gy, gz), first)
+        Start((gx, gy, gz), first)
         for gz, gy, gx in np.ndindex(z, y, x)
         if only_x is None or gx in only_x
         for first in range(0, launch.threads, LANES)
@@ -81,7 +81,7 @@ def run(
     total = Measured()
     for begin in range(0, len(starts), at_once):
         chosen = starts[begin : begin + at_once]
-        left = [_start(kernel, memory, trans or Transcendentals(), chosen, launch.threads)]
+        left = [start(kernel, memory, trans or Transcendentals(), chosen, launch.threads)]
         while left:
             waves = left.pop()
             left += run_until_parted(kernel, waves)
@@ -89,8 +89,8 @@ def run(
     return total
 
 
-def _start(
-    kernel: Kernel, memory: Memory, trans: Transcendentals, starts: list[_Start], threads: int
+def start(
+    kernel: Kernel, memory: Memory, trans: Transcendentals, starts: list[Start], threads: int
 ) -> Waves:
     """Waves as the hardware starts them, by the kernel's descriptor."""
     waves = Waves(memory, kernel.vgprs, [str(start) for start in starts], trans)

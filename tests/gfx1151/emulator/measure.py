@@ -13,14 +13,14 @@ class Measured:
     """Sums over the waves of a run; round trips are those of the wave that has most.
 
     instructions: by class (salu, valu, trans, smem, vmem load, vmem store, branch, wait, other).
-    names: by instruction. transactions: lines that loads and stores touch, instruction by
+    places: by where they are in the code, in bytes. transactions: lines that loads and stores touch, instruction by
     instruction. bytes: that active lanes asked for. round_trips_to_store: memory round trips that
     follow one another from a wave's start to its first store; round_trips: to its end.
     """
 
     waves: int = 0
     instructions: Counter[str] = dataclasses.field(default_factory=Counter)
-    names: Counter[str] = dataclasses.field(default_factory=Counter)
+    places: Counter[int] = dataclasses.field(default_factory=Counter)
     transactions: Counter[str] = dataclasses.field(default_factory=Counter)
     bytes: Counter[str] = dataclasses.field(default_factory=Counter)
     round_trips_to_store: int = 0
@@ -29,7 +29,7 @@ class Measured:
     def add(self, other: "Measured") -> None:
         """Adds another run's."""
         self.waves += other.waves
-        for name in ("instructions", "names", "transactions", "bytes"):
+        for name in ("instructions", "places", "transactions", "bytes"):
             getattr(self, name).update(getattr(other, name))
         self.round_trips_to_store = max(self.round_trips_to_store, other.round_trips_to_store)
         self.round_trips = max(self.round_trips, other.round_trips)

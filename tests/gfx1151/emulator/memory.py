@@ -150,7 +150,9 @@ def _region(together: list[Given]) -> _Region:
     masks: list[Array | None] = []
     for wanted in ("read", "written"):
         chosen = [given for given in together if getattr(given, wanted)]
-        if any(given.tensor.is_contiguous() and given.tensor.nbytes == high - low for given in chosen):
+        if any(
+            given.tensor.is_contiguous() and given.tensor.nbytes == high - low for given in chosen
+        ):
             masks.append(None)
             continue
         allowed = torch.zeros(high, dtype=torch.bool)

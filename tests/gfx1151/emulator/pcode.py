@@ -36,7 +36,19 @@ _TOKEN = re.compile(
     r"|(?P<float>\d+\.\d+)(?P<floatsuffix>F)?|(?P<int>\d+)(?P<intsuffix>ULL|LL|U|F)?"
     r"|(?P<name>[A-Za-z_]\w*)|(?P<op>\*\*|<<|>>|<=|>=|==|!=|<>|&&|\|\||\+=|-=|[-+*/%&|^~!<>=?:.,()\[\]{}]))"
 )
-_KEYWORDS = {"if", "then", "elsif", "else", "endif", "for", "in", "do", "endfor", "declare", "break"}
+_KEYWORDS = {
+    "if",
+    "then",
+    "elsif",
+    "else",
+    "endif",
+    "for",
+    "in",
+    "do",
+    "endfor",
+    "declare",
+    "break",
+}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.gfx1151.emulator.decode import EXEC, M0, NULL, VCC, VGPR
+from tests.gfx1151.emulator.decode import EXEC, M0, NULL, VGPR
 from tests.gfx1151.emulator.errors import Violation
 from tests.gfx1151.emulator.floats import Transcendentals
 from tests.gfx1151.emulator.measure import Measured
@@ -47,7 +47,9 @@ class Waves:
     may take; to touch one before that is an error.
     """
 
-    def __init__(self, memory: Memory, vgprs: int, names: list[str], trans: Transcendentals) -> None:
+    def __init__(
+        self, memory: Memory, vgprs: int, names: list[str], trans: Transcendentals
+    ) -> None:
         count = len(names)
         self.memory = memory
         self.names = names

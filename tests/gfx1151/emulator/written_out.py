@@ -94,7 +94,9 @@ def _perm_b32(inputs: Inputs, trans: Transcendentals) -> Outputs:
         sign_of = np.uint64(16) * (selector & np.uint32(3)).astype(np.uint64) + np.uint64(15)
         sign = np.where(data >> sign_of & np.uint64(1), 0xFF, 0)
         chosen = np.select(
-            [selector >= 13, selector == 12, selector >= 8], [np.uint32(0xFF), np.uint32(0), sign], plain
+            [selector >= 13, selector == 12, selector >= 8],
+            [np.uint32(0xFF), np.uint32(0), sign],
+            plain,
         )
         result |= chosen.astype(np.uint32) << np.uint32(8 * byte)
     return {"D0": result}
