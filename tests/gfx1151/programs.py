@@ -1,6 +1,7 @@
 """Small programs for the emulator: assembled by LLVM, run on chosen registers."""
 
 import io
+import itertools
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
 
 from tests.gfx1151.emulator.code_object import Kernel
 from tests.gfx1151.emulator.decode import VCC
@@ -34,12 +36,12 @@ def assemble(texts: Sequence[str], folder: Path) -> list[bytes]:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     elf = ELFFile(io.BytesIO(made.read_bytes()))
-    code = elf.get_section_by_name(".text").data()
-    symbols = elf.get_section_by_name(".symtab")
-    places = [
-        symbols.get_symbol_by_name(f"program_{i}")[0]["st_value"] for i in range(len(texts) + 1)
-    ]
-    return [code[begin:end] for begin, end in zip(places, places[1:], strict=False)]
+    text, symbols = elf.get_section_by_name(".text"), elf.get_section_by_name(".symtab")
+    assert text is not None and isinstance(symbols, SymbolTableSection)
+    code = text.data()
+    found = {symbol.name: symbol["st_value"] for symbol in symbols.iter_symbols()}
+    places = [found[f"program_{i}"] for i in range(len(texts) + 1)]
+    return [code[begin:end] for begin, end in itertools.pairwise(places)]
 
 
 def start(
@@ -89,7 +91,7 @@ def vector(waves: Waves, register: int, words: int = 1) -> list[list[int]]:
     """A register's bits (or of a pair's) as integers, [wave][lane]."""
     low = waves.vgpr[register].tolist()
     if words == 1:
-        return low  # type: ignore[no-any-return]
+        return low
     high = waves.vgpr[register + 1].tolist()
     return [
         [a | b << 32 for a, b in zip(*rows, strict=True)] for rows in zip(low, high, strict=True)

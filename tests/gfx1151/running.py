@@ -37,7 +37,7 @@ def execute_and_check(
 def memory_of(tensor: torch.Tensor) -> torch.Tensor:
     """All the bytes of a tensor's storage: its guards, and what shares it."""
     storage = tensor.untyped_storage()
-    return torch.empty(0, dtype=torch.uint8).set_(storage)  # type: ignore[call-overload, no-any-return]
+    return torch.empty(0, dtype=torch.uint8).set_(storage)
 
 
 def assert_same_memory(actual: Arguments, expected: Arguments, launched: Packed) -> None:

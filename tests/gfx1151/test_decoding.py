@@ -1,6 +1,6 @@
-"""Decoding, checked by LLVM: every instruction of the code object, decoded, written as assembly and
-assembled by LLVM, gives the bytes it came from. A register, a constant, a modifier or an offset that
-was decoded wrongly gives other bytes, or no instruction.
+"""Decoding, checked by LLVM: every instruction of the code object, decoded, written as assembly
+and assembled by LLVM, gives the bytes it came from. A register, a constant, a modifier or an offset
+that was decoded wrongly gives other bytes, or no instruction.
 """
 
 from pathlib import Path
@@ -85,7 +85,8 @@ def test_kernels_begin_and_end_where_instructions_do(code: CodeObject) -> None:
 
 def _tested(folder: Path) -> list[Instruction]:
     texts = [
-        *(case.text for case in (*test_instructions.VECTOR, *test_instructions.SCALAR)),
+        *(case.text for case in test_instructions.VECTOR),
+        *(case.text for case in test_instructions.SCALAR),
         *test_instructions.APPROXIMATED,
         *test_instructions.DIVISION,
         *test_lanes.TEXTS,

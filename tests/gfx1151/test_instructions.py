@@ -11,6 +11,7 @@ import itertools
 import random
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,13 +60,13 @@ class Case:
     v[10:11] (s[10:11]), carries and masks s12 or VCC.
 
     expected: from the sources' bits to the destination's. old: it gets the destination's bits
-    first. carry: it gets the lane's bit of VCC last, and gives a pair with the lane's bit out (None:
-    no bit is written). words: of the destination; 0: the bit alone.
+    first. carry: it gets the lane's bit of VCC last, and gives a pair with the lane's bit out
+    (None: no bit is written). words: of the destination; 0: the bit alone.
     """
 
     text: str
     kinds: tuple[str | None, ...]
-    expected: Callable[..., object]
+    expected: Callable[..., Any]
     words: int = 1
     old: bool = False
     carry: bool = False
@@ -715,7 +716,8 @@ SCALAR = (
 @pytest.fixture(scope="module")
 def machine_code(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """The machine code of every case here, by its text."""
-    texts = [case.text for case in (*VECTOR, *SCALAR)] + [*APPROXIMATED, *DIVISION]
+    texts = [each.text for each in VECTOR] + [each.text for each in SCALAR]
+    texts += [*APPROXIMATED, *DIVISION]
     made = programs.assemble(texts, tmp_path_factory.mktemp("instructions"))
     return dict(zip(texts, made, strict=True))
 
@@ -769,9 +771,9 @@ def test_vector_instruction(case: Case, exec_mask: int, machine_code: dict[str, 
             arguments = (*((old,) if case.old else ()), *values)
             if case.carry:
                 arguments += (vccs[wave] >> lane & 1,)
-            expected = case.expected(*arguments)
+            expected, bit = case.expected(*arguments), None
             if case.carry:
-                expected, bit = expected  # type: ignore[misc]
+                expected, bit = expected
                 bits |= bool(bit and active) << lane
             if case.words == 0:
                 continue

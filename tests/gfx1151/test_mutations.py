@@ -61,7 +61,7 @@ def _constant(inst: Instruction) -> Instruction | None:
 
 def _source(inst: Instruction) -> Instruction | None:
     other = _other_register(inst.srcs[0]) if inst.srcs else None
-    return other and dataclasses.replace(inst, srcs=(other, *inst.srcs[1:]))
+    return None if other is None else dataclasses.replace(inst, srcs=(other, *inst.srcs[1:]))
 
 
 def _own_row(inst: Instruction) -> Instruction:

@@ -152,7 +152,7 @@ def test_what_is_not_executed_is_named(text: str, machine_code: dict[str, bytes]
 
 
 def test_words_that_are_no_instruction_are_shown() -> None:
-    with pytest.raises(Stopped, match="no RDNA 3.5 instruction is encoded by be80ff00"):
+    with pytest.raises(Stopped, match=r"no RDNA 3\.5 instruction is encoded by be80ff00"):
         programs.run(bytes.fromhex("00ff80be"), programs.start())
 
 

@@ -6,6 +6,8 @@ import struct
 from pathlib import Path
 
 from elftools.elf.elffile import ELFFile
+from elftools.elf.relocation import RelocationSection
+from elftools.elf.sections import SymbolTableSection
 
 from tests.gfx1151.emulator.errors import Unknown
 
@@ -59,12 +61,14 @@ def parse(image: bytes) -> CodeObject:
         raise Unknown(f"a code object of the machine {elf['e_machine']}, expected AMDGPU")
     if elf["e_flags"] & 0xFF != _GFX1151:
         raise Unknown(f"a code object of the GPU {elf['e_flags'] & 0xFF:#x}, expected gfx1151")
-    text = elf.get_section_by_name(".text")
-    if list(_relocations(elf)):
+    text, symbols = elf.get_section_by_name(".text"), elf.get_section_by_name(".dynsym")
+    if text is None or not isinstance(symbols, SymbolTableSection):
+        raise Unknown("a code object without code or dynamic symbols")
+    if _relocations(elf):
         raise Unknown("a code object with relocations")
     code, begin = text.data(), text["sh_addr"]
     kernels = {}
-    for symbol in elf.get_section_by_name(".dynsym").iter_symbols():
+    for symbol in symbols.iter_symbols():
         if symbol.name.endswith(".kd"):
             address = symbol["st_value"]
             descriptor = _read(elf, address, _DESCRIPTOR_BYTES)
@@ -77,7 +81,7 @@ def _relocations(elf: ELFFile) -> list[object]:
     return [
         relocation
         for section in elf.iter_sections()
-        if section["sh_type"] in ("SHT_REL", "SHT_RELA")
+        if isinstance(section, RelocationSection)
         for relocation in section.iter_relocations()
     ]
 

@@ -6,6 +6,7 @@ modifiers. What the tables do not have, or have no place for here, is an error t
 
 import dataclasses
 import functools
+from typing import Any
 
 from tinygrad.renderer.amd import decode_inst
 from tinygrad.renderer.amd.dsl import OPERANDS, Inst, Reg
@@ -135,7 +136,7 @@ def _words(data: bytes) -> list[int]:
 
 
 def _name(inst: Inst) -> str:
-    op = inst.op if hasattr(inst, "op") else inst.opx  # type: ignore[attr-defined]
+    op = _enum(inst, "op" if hasattr(inst, "op") else "opx")
     return str(op.name).removesuffix("_E32").removesuffix("_E64")
 
 
@@ -149,12 +150,18 @@ def _signed(value: int, bits: int) -> int:
     return value - (1 << bits) if value >> (bits - 1) else value
 
 
-def _operand(inst: Inst, field: str, *names: str, op: object = None) -> Operand | None:
+def _enum(inst: Inst, field: str) -> Any:
+    """An opcode's field, as the table's enumeration."""
+    return getattr(inst, field)
+
+
+def _operand(inst: Inst, field: str, *names: str, op: Any = None) -> Operand | None:
     """The operand in a field, with the type that the tables have under one of the names."""
-    known = OPERANDS.get(inst.op if op is None else op, {})  # type: ignore[attr-defined]
-    kind, bits, where = next((known[name] for name in names if name in known), (None, 0, None))
-    if kind is None:
+    known: dict[str, Any] = OPERANDS.get(_enum(inst, "op") if op is None else op, {})
+    found = next((known[name] for name in names if name in known), None)
+    if found is None:
         return None
+    kind, bits, where = found
     register: Reg = getattr(inst, field)
     code = register.offset
     if code in _NO_MEANING:
@@ -164,11 +171,11 @@ def _operand(inst: Inst, field: str, *names: str, op: object = None) -> Operand 
         kind_name = "B32"
     if where.name == "OPR_EXEC":
         code = EXEC
-    literal = inst._literal if code == LITERAL else None  # type: ignore[attr-defined]
+    literal = inst._literal if code == LITERAL else None
     return Operand(code, 32 if kind_name == "M64" else bits, kind_name, literal=literal)
 
 
-def _base(inst: Inst, encoding: str) -> dict[str, object]:
+def _base(inst: Inst, encoding: str) -> dict[str, Any]:
     return {
         "name": _name(inst),
         "encoding": encoding,
@@ -181,7 +188,7 @@ def _base(inst: Inst, encoding: str) -> dict[str, object]:
 def _scalar(inst: Inst, encoding: str) -> Instruction:
     sources = (_operand(inst, name, name) for name in ("ssrc0", "ssrc1") if hasattr(inst, name))
     return Instruction(
-        **_base(inst, encoding),  # type: ignore[arg-type]
+        **_base(inst, encoding),
         dst=_operand(inst, "sdst", "sdst") if hasattr(inst, "sdst") else None,
         srcs=tuple(source for source in sources if source),
         simm16=_field(inst, "simm16"),
@@ -193,7 +200,7 @@ def _scalar_memory(inst: Inst, encoding: str) -> Instruction:
     base = _operand(inst, "sbase", "sbase")
     assert base and offset
     return Instruction(
-        **_base(inst, encoding),  # type: ignore[arg-type]
+        **_base(inst, encoding),
         dst=_operand(inst, "sdata", "sdata"),
         srcs=(dataclasses.replace(base, bits=64), dataclasses.replace(offset, bits=32)),
         offset=_signed(_field(inst, "offset"), 21),
@@ -209,7 +216,7 @@ def _global(inst: Inst, encoding: str) -> Instruction:
     addr = dataclasses.replace(addr, bits=32 if with_base else 64)
     data = _operand(inst, "data", "data")
     return Instruction(
-        **_base(inst, encoding),  # type: ignore[arg-type]
+        **_base(inst, encoding),
         dst=_operand(inst, "vdst", "vdst"),
         srcs=(addr, data) if data else (addr,),
         saddr=dataclasses.replace(saddr, bits=64) if with_base else None,
@@ -232,7 +239,6 @@ def _vector(inst: Inst, encoding: str) -> Instruction:
             bool(_field(inst, "fi")),
         )
     wide = encoding.startswith("VOP3")
-    short_or_long = not wide or _name(inst) != inst.op.name or _has_short_form(_name(inst))
     negated, absolute = _field(inst, "neg"), _field(inst, "abs")
     op_sel, op_sel_hi = _field(inst, "opsel"), 0
     if encoding == "VOP3P":
@@ -297,7 +303,7 @@ def _vector(inst: Inst, encoding: str) -> Instruction:
         if "_CO_CI_" in name:
             sdst = Operand(VCC, 32, "M64")
     return Instruction(
-        **base,  # type: ignore[arg-type]
+        **base,
         dst=dst,
         sdst=sdst,
         srcs=tuple(sources),
@@ -307,7 +313,7 @@ def _vector(inst: Inst, encoding: str) -> Instruction:
         op_sel_hi=op_sel_hi,
         neg_hi=_field(inst, "neg_hi"),
         dpp=dpp,
-        long=wide and short_or_long,
+        long=wide and _name(inst) in _short_names(),
     )
 
 
@@ -320,16 +326,12 @@ def _short_names() -> frozenset[str]:
     )
 
 
-def _has_short_form(name: str) -> bool:
-    return name in _short_names()
-
-
 def _vopd(inst: Inst, encoding: str) -> Instruction:
     from tinygrad.runtime.autogen.amd.rdna3.enum import VOP1Op, VOP2Op
 
     halves: list[Instruction] = []
     for axis in "xy":
-        name = _field_op(inst, f"op{axis}").name.replace("V_DUAL_", "V_")
+        name = _enum(inst, f"op{axis}").name.replace("V_DUAL_", "V_")
         op = next(
             (op for table in (VOP2Op, VOP1Op) for op in table if op.name in (name, f"{name}_E32")),
             None,
@@ -345,16 +347,12 @@ def _vopd(inst: Inst, encoding: str) -> Instruction:
             srcs += (Operand(VCC, 32, "M64"),)
         halves.append(
             Instruction(
-                **{**_base(inst, encoding), "name": name},  # type: ignore[arg-type]
+                **{**_base(inst, encoding), "name": name},
                 dst=_operand(inst, f"vdst{axis}", "vdst", op=op),
                 srcs=srcs,
             )
         )
     return dataclasses.replace(halves[0], pair=halves[1])
-
-
-def _field_op(inst: Inst, name: str) -> object:
-    return getattr(inst, name)
 
 
 _MAKERS = {

@@ -492,7 +492,7 @@ def _global(inst: Instruction) -> Step:
         lanes = addr(waves).astype(np.uint64) + offset
         if base is not None:
             lanes = lanes + base(waves)
-        return np.broadcast_to(lanes, waves.active.shape)[waves.active]  # type: ignore[no-any-return]
+        return np.broadcast_to(lanes, waves.active.shape)[waves.active]
 
     def account(waves: Waves, at: Array, what: str) -> None:
         # A line that two waves touch counts for both.

@@ -125,7 +125,7 @@ def fma(a: Array, b: Array, c: Array) -> Array:
 
 def convert(x: Array, dtype: type) -> Array:
     """A float in another format; NaN stays NaN, quiet, with the upper bits of its payload."""
-    result = x.astype(dtype)
+    result: Array = x.astype(dtype)
     if not (nan := np.isnan(x)).any():
         return result
     source, target = _BITS[x.dtype], _BITS[result.dtype]

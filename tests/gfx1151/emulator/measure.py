@@ -13,9 +13,10 @@ class Measured:
     """Sums over the waves of a run; round trips are those of the wave that has most.
 
     instructions: by class (salu, valu, trans, smem, vmem load, vmem store, branch, wait, other).
-    places: by where they are in the code, in bytes. transactions: lines that loads and stores touch, instruction by
-    instruction. bytes: that active lanes asked for. round_trips_to_store: memory round trips that
-    follow one another from a wave's start to its first store; round_trips: to its end.
+    places: by where they are in the code, in bytes. transactions: lines that loads and stores
+    touch, instruction by instruction. bytes: that active lanes asked for. round_trips_to_store:
+    memory round trips that follow one another from a wave's start to its first store; round_trips:
+    to its end.
     """
 
     waves: int = 0

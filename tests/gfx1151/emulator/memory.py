@@ -135,11 +135,11 @@ def _region(together: list[Given]) -> _Region:
     """One region for tensors of one storage."""
     storage = together[0].tensor.untyped_storage()
     # Byte by byte, whatever the dtype is.
-    whole = torch.empty(0, dtype=torch.uint8).set_(storage)  # type: ignore[call-overload]
+    whole = torch.empty(0, dtype=torch.uint8).set_(storage)
     begins, ends = [], []
     for given in together:
         tensor = given.tensor
-        begin = tensor.storage_offset() * tensor.element_size()
+        begin = int(tensor.storage_offset()) * tensor.element_size()
         extent = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
         begins.append(begin)
         ends.append(begin + extent * tensor.element_size())
@@ -158,7 +158,7 @@ def _region(together: list[Given]) -> _Region:
         allowed = torch.zeros(high, dtype=torch.bool)
         for given in chosen:
             tensor, size = given.tensor, given.tensor.element_size()
-            begin = tensor.storage_offset() * size
+            begin = int(tensor.storage_offset()) * size
             allowed.as_strided(
                 (*tensor.shape, size), (*(s * size for s in tensor.stride()), 1), begin
             ).fill_(True)

@@ -72,7 +72,8 @@ def compile_pcode(name: str, text: str) -> Compiled:
         exec(compile(source, f"<pseudo-code of {name}>", "exec"), scope)
     except (_Unsupported, SyntaxError) as error:
         raise Unknown(f"{name} is not executed: {error} in its pseudo-code: {text}") from error
-    return scope["run"]  # type: ignore[no-any-return]
+    run: Compiled = scope["run"]
+    return run
 
 
 class _Unsupported(Exception):
@@ -361,10 +362,10 @@ class _Compiler:
         if operator != "=":
             if span is not None or name not in self._types:
                 raise _Unsupported(operator)
-            old = _Value(f"v_{name}", self._types[name])
+            before = _Value(f"v_{name}", self._types[name])
             if kind:
-                old = self._as(old, kind)
-            value = self._combine(operator[0], old, value)
+                before = self._as(before, kind)
+            value = self._combine(operator[0], before, value)
         output = name in OUTPUTS
         if span is not None:
             self._know(name)
@@ -432,9 +433,9 @@ class _Compiler:
         if op == "*" and a.type == "pow2":
             return _Value(f"floats.scale({b.code}, {a.code})", b.type)
         if op in ("<<", ">>"):
-            x = self._array(a)
+            left = self._array(a)
             way = "left" if op == "<<" else "right"
-            return _Value(f"h.shift_{way}({x.code}, {self._array(b).code})", x.type)
+            return _Value(f"h.shift_{way}({left.code}, {self._array(b).code})", left.type)
         x, y, kind = self._same(a, b)
         if op in ("==", "!=", "<>", "<", "<=", ">", ">="):
             return _Value(f"({x} {'!=' if op == '<>' else op} {y})", "bool")
