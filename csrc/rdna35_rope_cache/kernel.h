@@ -41,7 +41,7 @@ constexpr int power_of_two_from(int n) {
 template <class T, int kHeadDim, bool kNormed, int kPairs, bool kVectors>
 struct RopeCache {
   static constexpr int kHeadPairs = kHeadDim / 2;
-  // Lanes of a head, idle ones included (24 of 32 work for D = 96).
+  // Lanes of a head, idle ones included: for D = 96 a quarter of them is.
   static constexpr int kLanes = power_of_two_from(kHeadPairs / kPairs);
   static constexpr int kHeads = kWaveSize / kLanes;  // heads of a wave
   static constexpr int kWords = kPairs / 2;          // of a lane's half, 16-bit
@@ -207,12 +207,6 @@ struct RopeCache {
     return sums[0];
   }
 
-  static RDNA35_DEVICE void scale_words(Words<kWords>& words, float scale) {
-    RDNA35_UNROLL
-    for (uint32_t& word : words.w)
-      word = T::pack(T::low(word) * scale, T::high(word) * scale);
-  }
-
   // And the group's. Every lane of the wave takes part.
   template <int kLaneMask = 1>
   static RDNA35_DEVICE void sum_over_group(PerLane<float>& x) {
@@ -222,40 +216,74 @@ struct RopeCache {
     }
   }
 
+  static RDNA35_DEVICE void multiply(Words<kWords>& x, float factor) {
+    RDNA35_UNROLL
+    for (uint32_t& word : x.w)
+      word = T::pack(T::low(word) * factor, T::high(word) * factor);
+  }
+
   // x * inverse * weight, rounded where vLLM's RMSNorm and GemmaRMSNorm do.
   static RDNA35_DEVICE void normalise(const RopeCacheParams& p, float inverse,
-                                      WideHalves weight,
-                                      float (&x)[2][kPairs]) {
+                                      const WideHalves& weight, Halves& x) {
+    if (__builtin_expect(p.flags & kNormInFp32, false)) {
+      const bool fp32 = p.flags & kWeightsFp32;
+      normalise_in_fp32(p, inverse, fp32, weight.half[0], x.half[0]);
+      normalise_in_fp32(p, inverse, fp32, weight.half[1], x.half[1]);
+      return;
+    }
     RDNA35_UNROLL
     for (int half = 0; half < 2; ++half) {
+      multiply(x.half[half], inverse);
       RDNA35_UNROLL
-      for (int i = 0; i < kPairs; ++i) x[half][i] *= inverse;
+      for (int w = 0; w < kWords; ++w) {
+        uint32_t& word = x.half[half].w[w];
+        word = T::product(word, weight.half[half].w[w]);
+      }
     }
-    if (p.flags & kNormInFp32) {
-      if (!(p.flags & kWeightsFp32)) {
-        RDNA35_UNROLL
-        for (int i = kPairs - 1; i >= 0; --i) {
-          weight.half[0].w[i] = as_bits(element(weight.half[0].w, i));
-          weight.half[1].w[i] = as_bits(element(weight.half[1].w, i));
-        }
+  }
+
+  static RDNA35_DEVICE void normalise_in_fp32(const RopeCacheParams& p,
+                                              float inverse, bool fp32,
+                                              Words<kPairs> weight,
+                                              Words<kWords>& x) {
+    if (!fp32) {
+      RDNA35_UNROLL
+      for (int i = kPairs - 1; i >= 0; --i)
+        weight.w[i] = as_bits(element(weight.w, i));
+    }
+    RDNA35_UNROLL
+    for (int i = 0; i < kWords; ++i) {
+      const float low = p.weight_offset + as_float(weight.w[2 * i]);
+      const float high = p.weight_offset + as_float(weight.w[2 * i + 1]);
+      x.w[i] = T::pack_any(T::low(x.w[i]) * inverse * low,
+                           T::high(x.w[i]) * inverse * high);
+    }
+  }
+
+  // The pairs that RoPE turns; the other elements stay the bits they are.
+  static RDNA35_DEVICE void rotate(const Halves& cos_sin, int pair,
+                                   int rot_half, Halves& x) {
+    RDNA35_UNROLL
+    for (int w = 0; w < kWords; ++w) {
+      float turned[2][2];
+      uint32_t mask = 0;
+      RDNA35_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const float a = element(x.half[0].w, 2 * w + i);
+        const float b = element(x.half[1].w, 2 * w + i);
+        const float cos = element(cos_sin.half[0].w, 2 * w + i);
+        const float sin = element(cos_sin.half[1].w, 2 * w + i);
+        turned[0][i] = fused_multiply_add(a, cos, -(b * sin));
+        turned[1][i] = fused_multiply_add(b, cos, a * sin);
+        // All pairs of a vector turn, or none.
+        const int this_pair = kVectors ? pair : pair + 2 * w + i;
+        mask |= this_pair < rot_half ? 0xffff << 16 * i : 0;
       }
       RDNA35_UNROLL
       for (int half = 0; half < 2; ++half) {
-        RDNA35_UNROLL
-        for (int i = 0; i < kPairs; ++i) {
-          const float w = p.weight_offset + as_float(weight.half[half].w[i]);
-          x[half][i] = T::round_any(x[half][i] * w);
-          if (i % 4 == 3) in_order();  // or more than 64 registers are live
-        }
-      }
-    } else {
-      RDNA35_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        RDNA35_UNROLL
-        for (int i = 0; i < kPairs; ++i) {
-          const float w = element(weight.half[half].w, i);
-          x[half][i] = T::round(T::round(x[half][i]) * w);
-        }
+        uint32_t& word = x.half[half].w[w];
+        word =
+            (T::pack(turned[half][0], turned[half][1]) & mask) | (word & ~mask);
       }
     }
   }
@@ -330,8 +358,8 @@ struct RopeCache {
       sum_over_group(squares);
       for_each_lane([&](int lane) {
         const float inverse = inverse_sqrt(squares[lane] / kHeadDim + p.eps);
-        scale_words(x[lane].half[0], inverse);
-        scale_words(x[lane].half[1], inverse);
+        multiply(x[lane].half[0], inverse);
+        multiply(x[lane].half[1], inverse);
       });
     }
 
@@ -406,66 +434,26 @@ struct RopeCache {
     for_each_lane([&](int lane) {
       const Lane& l = lanes[lane];
       const Place& place = l.place;
-      float x[2][kPairs] = {};
-      RDNA35_UNROLL
-      for (int i = 0; i < kPairs; ++i) {
-        x[0][i] = element(l.x.half[0].w, i);
-        x[1][i] = element(l.x.half[1].w, i);
-      }
+      Halves x = l.x;
       if constexpr (kNormed) {
         normalise(p, inverse_sqrt(squares[lane] / kHeadDim + p.eps), l.weight,
                   x);
       }
-
-      Words<kWords> turned;  // masks of the elements that RoPE turns
-      RDNA35_UNROLL
-      for (int w = 0; w < kWords; ++w) turned.w[w] = 0;
-      RDNA35_UNROLL
-      for (int i = 0; i < kPairs; ++i) {
-        const float a = x[0][i], b = x[1][i];
-        const float cos = element(l.cos_sin.half[0].w, i);
-        const float sin = element(l.cos_sin.half[1].w, i);
-        const bool turns = rotates(place.pair, i, p.rot_half);
-        x[0][i] = turns ? fused_multiply_add(a, cos, -(b * sin)) : a;
-        x[1][i] = turns ? fused_multiply_add(b, cos, a * sin) : b;
-        turned.w[i / 2] |= turns ? 0xffff << 16 * (i & 1) : 0;
-      }
-
-      Halves out;
-      RDNA35_UNROLL
-      for (int w = 0; w < kWords; ++w) {
-        out.half[0].w[w] = T::pack(x[0][2 * w], x[0][2 * w + 1]);
-        out.half[1].w[w] = T::pack(x[1][2 * w], x[1][2 * w + 1]);
-      }
+      rotate(l.cos_sin, place.pair, p.rot_half, x);
       if (__builtin_expect(scaled, false)) {
-        scale_words(out.half[0], scale);
-        scale_words(out.half[1], scale);
-      } else if constexpr (!kNormed) {
-        // What nothing touches stays the bits it was, a signalling NaN too.
-        RDNA35_UNROLL
-        for (int w = 0; w < kWords; ++w) {
-          RDNA35_UNROLL
-          for (int half = 0; half < 2; ++half) {
-            uint32_t& word = out.half[half].w[w];
-            word = (word & turned.w[w]) | (l.x.half[half].w[w] & ~turned.w[w]);
-          }
-        }
+        multiply(x.half[0], scale);
+        multiply(x.half[1], scale);
       }
 
       if (place.owns) {
         store_pairs(heads.dst, kBytes * place.head * heads.dst_head_stride,
-                    place.pair, p.rot_half, out);
+                    place.pair, p.rot_half, x);
       }
       if (place.owns && cached) {
         store_pairs(at(cache, place.head, p.cache_head_stride, 0, 0), 0,
-                    place.pair, p.rot_half, out);
+                    place.pair, p.rot_half, x);
       }
     });
-  }
-
-  // Whether the lane's pair i turns: all of a vector's pairs or none.
-  static RDNA35_DEVICE bool rotates(int pair, int i, int rot_half) {
-    return pair + (kVectors ? 0 : i) < rot_half;
   }
 
   static RDNA35_DEVICE int waves_of(int num_heads) {

@@ -93,20 +93,22 @@ enum RopeCacheFlags : uint32_t {
 // instructions, in vectors of 16 bytes. All else is decided by branches on
 // RopeCacheParams that are the same for all lanes.
 // X(symbol in the code object, C++ type, head_dim, normed, pairs)
-#define RDNA35_KERNELS_OF(X, name, type, head_dim, few)                       \
-  X(rdna35_rope_cache_##name##_##head_dim##_rope, type, head_dim, false, few) \
-  X(rdna35_rope_cache_##name##_##head_dim##_norm, type, head_dim, true, few)
-#define RDNA35_KERNELS_OF_WIDTHS(X, name, type, head_dim, few)                \
-  RDNA35_KERNELS_OF(X, name, type, head_dim, few)                             \
+#define RDNA35_KERNELS_OF(X, name, type, head_dim, few_rope, few_norm)   \
+  X(rdna35_rope_cache_##name##_##head_dim##_rope, type, head_dim, false, \
+    few_rope)                                                            \
+  X(rdna35_rope_cache_##name##_##head_dim##_norm, type, head_dim, true,  \
+    few_norm)
+#define RDNA35_KERNELS_OF_WIDTHS(X, name, type, head_dim, few_rope, few_norm) \
+  RDNA35_KERNELS_OF(X, name, type, head_dim, few_rope, few_norm)              \
   X(rdna35_rope_cache_##name##_##head_dim##_rope_wide, type, head_dim, false, \
     8)                                                                        \
   X(rdna35_rope_cache_##name##_##head_dim##_norm_wide, type, head_dim, true, 8)
-#define RDNA35_KERNELS_OF_TYPE(X, name, type)     \
-  RDNA35_KERNELS_OF_WIDTHS(X, name, type, 64, 2)  \
-  RDNA35_KERNELS_OF_WIDTHS(X, name, type, 96, 2)  \
-  RDNA35_KERNELS_OF_WIDTHS(X, name, type, 128, 2) \
-  RDNA35_KERNELS_OF_WIDTHS(X, name, type, 256, 4) \
-  RDNA35_KERNELS_OF(X, name, type, 512, 8)
+#define RDNA35_KERNELS_OF_TYPE(X, name, type)        \
+  RDNA35_KERNELS_OF_WIDTHS(X, name, type, 64, 2, 2)  \
+  RDNA35_KERNELS_OF_WIDTHS(X, name, type, 96, 2, 4)  \
+  RDNA35_KERNELS_OF_WIDTHS(X, name, type, 128, 2, 4) \
+  RDNA35_KERNELS_OF_WIDTHS(X, name, type, 256, 4, 4) \
+  RDNA35_KERNELS_OF(X, name, type, 512, 8, 8)
 #define RDNA35_KERNELS(X)              \
   RDNA35_KERNELS_OF_TYPE(X, f16, Half) \
   RDNA35_KERNELS_OF_TYPE(X, bf16, BFloat16)

@@ -187,6 +187,8 @@ RDNA35_DEVICE float log_of(float x) {
   return __builtin_amdgcn_logf(x) * 0.693147180559945f;
 }
 
+// The activation types: the two elements of a word as floats, and two floats
+// or the product of two words, rounded once, as a word.
 struct Half {
   static RDNA35_DEVICE float widen(uint32_t bits) {
     const uint16_t low = static_cast<uint16_t>(bits);
@@ -202,10 +204,20 @@ struct Half {
   }
   static RDNA35_DEVICE float low(uint32_t word) { return widen(word); }
   static RDNA35_DEVICE float high(uint32_t word) { return widen(word >> 16); }
-  static RDNA35_DEVICE float round(float x) { return widen(narrow(x)); }
-  static RDNA35_DEVICE float round_any(float x) { return round(x); }
   static RDNA35_DEVICE uint32_t pack(float low, float high) {
     return narrow(low) | narrow(high) << 16;
+  }
+  static RDNA35_DEVICE uint32_t pack_any(float low, float high) {
+    return pack(low, high);
+  }
+  static RDNA35_DEVICE uint32_t product(uint32_t a, uint32_t b) {
+    typedef _Float16 Pair __attribute__((ext_vector_type(2)));
+    Pair x, y;
+    __builtin_memcpy(&x, &a, sizeof(x));
+    __builtin_memcpy(&y, &b, sizeof(y));
+    x *= y;
+    __builtin_memcpy(&a, &x, sizeof(x));
+    return a;
   }
 };
 
@@ -306,11 +318,17 @@ struct Half {
   }
   static RDNA35_DEVICE float low(uint32_t word) { return widen(word); }
   static RDNA35_DEVICE float high(uint32_t word) { return widen(word >> 16); }
-  static RDNA35_DEVICE float round(float x) { return widen(narrow(x)); }
-  static RDNA35_DEVICE float round_any(float x) { return round(x); }
   static RDNA35_DEVICE uint32_t pack(float low, float high) {
     uint32_t word;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+  }
+  static RDNA35_DEVICE uint32_t pack_any(float low, float high) {
+    return pack(low, high);
+  }
+  static RDNA35_DEVICE uint32_t product(uint32_t a, uint32_t b) {
+    uint32_t word;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(word) : "r"(a), "r"(b));
     return word;
   }
 };
@@ -402,10 +420,12 @@ struct Half {
   }
   static float low(uint32_t word) { return widen(word & 0xffff); }
   static float high(uint32_t word) { return widen(word >> 16); }
-  static float round(float x) { return widen(narrow(x)); }
-  static float round_any(float x) { return round(x); }
   static uint32_t pack(float low, float high) {
     return narrow(low) | narrow(high) << 16;
+  }
+  static uint32_t pack_any(float low, float high) { return pack(low, high); }
+  static uint32_t product(uint32_t a, uint32_t b) {
+    return pack(low(a) * low(b), high(a) * high(b));
   }
 };
 
@@ -414,30 +434,37 @@ struct Half {
 // bf16 on all targets. Rounding adds to the word as an integer, which keeps a
 // NaN a NaN as long as the lower half of its word is not all ones. The NaNs
 // that meet it come from bf16 operands (lower half zero) or from an operation
-// itself (0x7fc00000), except where an fp32 weight brings its own: round_any.
+// itself (0x7fc00000), except where an fp32 weight brings its own: pack_any.
 struct BFloat16 {
   static RDNA35_DEVICE float low(uint32_t word) { return as_float(word << 16); }
   static RDNA35_DEVICE float high(uint32_t word) {
     return as_float(word & 0xffff0000);
   }
 #if defined(__CUDACC__) && !defined(__HIP__)
-  // Hopper converts in hardware, and its NaN is 0x7fffffff.
+  // Hopper converts and multiplies in hardware; its NaN is 0x7fffffff.
   static RDNA35_DEVICE uint32_t pack(float low, float high) {
     uint32_t word;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
     return word;
   }
-  static RDNA35_DEVICE float round(float x) { return low(pack(x, 0.0f)); }
-  static RDNA35_DEVICE float round_any(float x) { return round(x); }
+  static RDNA35_DEVICE uint32_t pack_any(float low, float high) {
+    return pack(low, high);
+  }
+  static RDNA35_DEVICE uint32_t product(uint32_t a, uint32_t b) {
+    uint32_t word;
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(word) : "r"(a), "r"(b));
+    return word;
+  }
 #else
   static RDNA35_DEVICE uint32_t pack(float low, float high) {
     return round_bf16_word(low) >> 16 | (round_bf16_word(high) & 0xffff0000);
   }
-  static RDNA35_DEVICE float round(float x) {
-    return as_float(round_bf16_word(x) & 0xffff0000);
+  static RDNA35_DEVICE uint32_t pack_any(float low, float high) {
+    return pack(low == low ? low : as_float(0x7fc00000),
+                high == high ? high : as_float(0x7fc00000));
   }
-  static RDNA35_DEVICE float round_any(float x) {
-    return x == x ? round(x) : x;
+  static RDNA35_DEVICE uint32_t product(uint32_t a, uint32_t b) {
+    return pack(low(a) * low(b), high(a) * high(b));
   }
 #endif
 };
