@@ -25,19 +25,29 @@ _AXES = {
 
 @dataclasses.dataclass
 class Tally:
-    """Heads compared so far, for the contract's "one head in a thousand"."""
+    """What was compared so far, for what must be rare: a head more than one ulp away
+    (the contract's "one head in a thousand"), and an element of other bits at all. A
+    different order of a sum or a reciprocal root's last bit changes few elements; a
+    missing or an additional rounding changes most, if by less than an ulp.
+    """
 
     heads: int = 0
     above_one: int = 0
     worst: float = 0.0
+    elements: int = 0
+    different: int = 0
 
     def assert_rare(self) -> None:
         """At most one head in a thousand is above one ulp (one head is granted
-        to a sample of fewer)."""
+        to a sample of fewer), and one element in a hundred differs."""
         allowed = max(1, self.heads // 1000)
         assert self.above_one <= allowed, (
             f"{self.above_one} of {self.heads} heads differ by more than 1 ulp, "
             f"at most {allowed} may (worst: {self.worst:.2f} ulps)"
+        )
+        assert self.different <= max(1, self.elements // 100), (
+            f"{self.different} of {self.elements} elements are of other bits, more than one in "
+            "a hundred: something is rounded where it must not be, or not where it must be"
         )
 
 
@@ -59,6 +69,8 @@ def assert_close(
         tally.heads += worst.numel()
         tally.above_one += int((worst > 1).sum())
         tally.worst = max(tally.worst, float(worst.max()))
+        tally.elements += ulps.numel()
+        tally.different += int((ulps > 0).sum())
     bad = ulps > bound
     if bad.any():
         raise AssertionError(

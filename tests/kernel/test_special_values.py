@@ -99,6 +99,19 @@ def test_special_weights(dtype: torch.dtype, norm: str, name: str, value: float)
     case.run_and_check()
 
 
+@pytest.mark.parametrize("bits", [0x7F800001, 0x7FFFFFFF, -1, 0x7F7FFFFF, 0x7F800000], ids=hex)
+@of_both_dtypes
+def test_special_fp32_weights(dtype: torch.dtype, bits: int) -> None:
+    """NaN stays NaN, though all that says so may be in the bits that are rounded away."""
+    options = Options(weights=torch.float32)
+    case = built(Family("weights", 3, 2, 64, Rope(32), norm="rms"), dtype, 5, options)
+    for weight in (case.arguments.q_weight, case.arguments.k_weight):
+        assert weight is not None
+        weight.view(torch.int32)[9] = bits
+        weight.view(torch.int32)[50] = bits
+    case.run_and_check()
+
+
 @pytest.mark.parametrize("value", [NAN, INFINITY, 0.0], ids=str)
 @of_both_dtypes
 def test_special_table_rows(dtype: torch.dtype, value: float) -> None:
