@@ -1,7 +1,7 @@
 """Measures a part of the tables and merges it into what is there: `make bench`.
 
     python -m scripts.bench [--shapes 32/8/128,...] [--tokens 1,8,...] [--contexts 128]
-                            [--variants ours,unfused,aiter] [--seconds 420] [--again]
+                            [--variants ours,unfused,aiter,defaults] [--seconds 420] [--again]
     python -m scripts.bench --merge FILE.json ...
 
 Leaves build/bench/<device>.json, .md and .png. A cell that has been measured with the same library
@@ -20,7 +20,7 @@ from scripts.bench import plots, results, shapes, tables
 from scripts.errors import Fault
 
 FOLDER = paths.BUILD / "bench"
-VARIANTS = "ours,unfused,aiter"
+VARIANTS = "ours,unfused,aiter,defaults"
 
 
 def main() -> None:

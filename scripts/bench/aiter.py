@@ -16,7 +16,7 @@ from scripts.bench.shapes import Shape
 from scripts.bench.variants import Variant
 
 
-def serves(shape: Shape) -> bool:
+def serves(shape: Shape, tokens: int = 1) -> bool:
     """Whether the kernel does the shape's work: no norm, RoPE of the whole head, D a power of 2."""
     power_of_two = shape.head_dim & (shape.head_dim - 1) == 0
     return not shape.norm and shape.rot == shape.head_dim and power_of_two

@@ -31,7 +31,7 @@ def measure(
     length = min(_MOST_CALLS, max(_FEWEST_CALLS, length))
     count = max(2, min(length, _SETS_BYTES // set_bytes(shape, tokens)))
     sets = make_sets(shape, tokens, context, count, gpu.device())
-    variants = [v for v in variants if v.serves(shape) and _is_right(v, sets)]
+    variants = [v for v in variants if v.serves(shape, tokens) and _is_right(v, sets)]
     everything = {v.name: v.on(sets) for v in (*variants, *floors)}
     flush = torch.empty(2 * gpu.l2_bytes(), dtype=torch.uint8, device=gpu.device())
     return {

@@ -38,14 +38,19 @@ def poison(inputs: Inputs) -> None:
 
 
 def verify(
-    variant: str, inputs: Inputs, q: torch.Tensor, k: torch.Tensor | None, units: float
+    variant: str,
+    inputs: Inputs,
+    q: torch.Tensor,
+    k: torch.Tensor | None,
+    want: tuple[torch.Tensor, torch.Tensor],
+    units: float,
 ) -> None:
-    """Compares q, k (None: the variant gives none) and the cache's rows with the model.
+    """Compares q, k (None: the variant gives none) and the cache's rows with what is `expected`.
 
     `units` of the last place of each head's largest value are allowed. Raises Fault with the
     largest difference.
     """
-    want_q, want_rows = expected(inputs)
+    want_q, want_rows = want
     slots = inputs.slot_mapping
     rows = inputs.kv_cache[slots // BLOCK_SIZE, :, slots % BLOCK_SIZE]
     want_k, want_v = want_rows.chunk(2, -1)
@@ -57,8 +62,8 @@ def verify(
     ]
     if k is not None:
         results.append(("k", k, want_k))
-    for name, got, want in results:
-        worst = distance(got.reshape(want.shape), want)
+    for name, got, right in results:
+        worst = distance(got.reshape(right.shape), right)
         if not worst <= units:
             raise Fault(
                 f"{variant} is not timed: {name} of {inputs.shape.name} at T = {inputs.tokens} is "

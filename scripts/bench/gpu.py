@@ -48,6 +48,16 @@ def l2_bytes() -> int:
     return max(torch.cuda.get_device_properties(device()).L2_cache_size, 64 << 20)
 
 
+def write_source(name: str, text: str) -> Path:
+    """A source file for Module that is put together here."""
+    path = _BUILT / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_suffix(f".{os.getpid()}.new")
+    new.write_text(text, encoding="utf-8")
+    new.replace(path)
+    return path
+
+
 class Module:
     """The kernels of a source file, compiled for the current GPU.
 

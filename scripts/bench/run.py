@@ -10,12 +10,21 @@ from pathlib import Path
 import torch
 
 from scripts import op, paths
-from scripts.bench import aiter, gpu, results, sources, unfused, variants
+from scripts.bench import (
+    aiter,
+    defaults,
+    gpu,
+    results,
+    sources,
+    unfused,
+    variants,
+    vllm_modules,
+)
 from scripts.bench.cell import measure
 from scripts.bench.results import Cell
 from scripts.bench.shapes import Shape
 
-VARIANTS = ("ours", "unfused", "aiter")
+VARIANTS = ("ours", "unfused", "aiter", "defaults")
 
 Wanted = tuple[Shape, int, int]  # shape, context, T
 
@@ -40,7 +49,11 @@ def run(
     def is_done(wanted: Wanted) -> bool:
         shape, context, tokens = wanted
         cell = known.get((device, shape.name, tokens, context))
-        needed = [name for name in names if name != "aiter" or aiter.serves(shape)]
+        needed = set(names)
+        if not aiter.serves(shape):
+            needed -= {"aiter"}
+        if tokens <= defaults.FUSED_TOKENS:
+            needed -= {defaults.NAME}
         return (
             cell is not None
             and cell.versions == versions
@@ -68,21 +81,26 @@ def run(
 def _make(names: Sequence[str], library: Path) -> list[variants.Variant]:
     """The variants named, without those that cannot be had here, which are said."""
     made = [variants.ours(library)] if "ours" in names else []
-    for name, collect, make in (
-        ("unfused", sources.vllm_folder, unfused.unfused),
-        ("aiter", sources.aiter_folder, aiter.aiter),
-    ):
-        if name not in names:
-            continue
-        folder = collect()
-        if folder is not None:
-            made.append(make(folder))
-            continue
-        print(
-            f"bench: {name} is left out; run `python -m scripts.bench.sources` where there is a "
-            f"network, and bring {sources.FOLDER.relative_to(paths.ROOT)} along"
-        )
+    if "unfused" in names or defaults.NAME in names:
+        if folder := sources.vllm_folder():
+            modules = vllm_modules.load(folder)
+            made += [unfused.unfused(modules)] if "unfused" in names else []
+            made += [defaults.defaults(folder, modules)] if defaults.NAME in names else []
+        else:
+            _left_out("unfused and defaults")
+    if "aiter" in names:
+        if folder := sources.aiter_folder():
+            made.append(aiter.aiter(folder))
+        else:
+            _left_out("aiter")
     return made
+
+
+def _left_out(what: str) -> None:
+    print(
+        f"bench: left out: {what}; run `python -m scripts.bench.sources` where there is a network, "
+        f"and bring {sources.FOLDER.relative_to(paths.ROOT)} along"
+    )
 
 
 def _line(cell: Cell) -> str:

@@ -41,6 +41,7 @@ VLLM = (
     "model_executor/layers/rotary_embedding/common.py",
     "v1/attention/ops/triton_reshape_and_cache_flash.py",
 )
+VLLM_CSRC = ("pos_encoding_kernels.cu",)
 
 AITER_VERSION = "0.1.7.post2.dev18"
 _AITER_WHEEL = f"amd_aiter-{AITER_VERSION}-py3-none-any.whl"
@@ -56,11 +57,12 @@ AITER = (
 def vllm_folder(checkout: Path = paths.CHECKOUT, folder: Path = FOLDER) -> Path | None:
     """The folder with vLLM's files, as new as the checkout's; None where neither is there."""
     target = folder / "vllm"
-    source = checkout / "vllm"
-    if source.is_dir():
-        for name in VLLM:
-            _put(target / name, (source / name).read_bytes())
-    return target if all((target / name).is_file() for name in VLLM) else None
+    files = {target / name: checkout / "vllm" / name for name in VLLM}
+    files |= {target / "csrc" / name: checkout / "csrc" / name for name in VLLM_CSRC}
+    if (checkout / "vllm").is_dir():
+        for path, source in files.items():
+            _put(path, source.read_bytes())
+    return target if all(path.is_file() for path in files) else None
 
 
 def aiter_folder(cache: Path = paths.CACHE, folder: Path = FOLDER) -> Path | None:
@@ -108,9 +110,8 @@ def main() -> None:
     if vllm_folder() is None:
         raise Fault(f"{paths.CHECKOUT} has no vLLM; run `make checkout`")
     aiter_folder()
-    print(
-        f"sources: {FOLDER.relative_to(paths.ROOT)}: vLLM's {len(VLLM)} files, AITER's {len(AITER)}"
-    )
+    where = FOLDER.relative_to(paths.ROOT)
+    print(f"sources: {where}: {len(VLLM + VLLM_CSRC)} files of vLLM, {len(AITER)} of AITER")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,27 @@ def markdown(cells: Sequence[Cell]) -> str:
         if rows:
             lines += ["", f"## {title}", "", _summary(cells, way), ""]
             lines += [_line(_HEAD), _line(["---"] * len(_HEAD)), *map(_line, rows)]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_defaults(cells)]) + "\n"
+
+
+def _defaults(cells: Sequence[Cell]) -> list[str]:
+    """What fusing by default changes in steps that are too large to be fused."""
+    head = ("shape", "context", "T", "without", "with", "without / with", "ours")
+    rows = []
+    for cell in cells:
+        without, with_them = cell.time("warm", "unfused"), cell.time("warm", "defaults")
+        if without is not None and with_them is not None:
+            ours = cell.time("warm", "ours")
+            times = (_time(without), _time(with_them), _ratio(without, with_them), _time(ours))
+            rows.append((cell.shape, str(cell.context), str(cell.tokens), *times))
+    if not rows:
+        return []
+    return [
+        *("", "## What the defaults change above 256 tokens, where the passes do not fuse", ""),
+        "Warm. Without them: `unfused`. With them Inductor's kernels for the norm, vLLM's rotary "
+        "kernel in place, the cache writer. Ours, for comparison.",
+        *("", _line(head), _line(["---"] * len(head)), *map(_line, rows)),
+    ]
 
 
 def _summary(cells: Sequence[Cell], way: str) -> str:

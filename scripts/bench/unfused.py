@@ -2,8 +2,9 @@
 writer of the cache."""
 
 import functools
+import itertools
+import types
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 
@@ -17,7 +18,10 @@ from scripts.bench.variants import Variant
 # graph, traced with a dynamic T at vLLM's largest batch, serves every T.
 OPTIONS = {"combo_kernels": True, "benchmark_combo_kernel": True}
 _TRACED_TOKENS = 2048
+_numbers = itertools.count()
 
+
+# (qkv [T, row], positions [T], cos/sin table) -> q [T, Hq, D], k and v [T, Hkv, D]
 Prologue = Callable[
     [torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 ]
@@ -27,11 +31,13 @@ def prologue(
     modules: vllm_modules.VllmModules,
     shape: Shape,
     weights: tuple[torch.Tensor, torch.Tensor] | None,
+    *,
+    rotates: bool = True,
 ) -> Prologue:
     """A layer's code between the qkv projection and attention, as vLLM's models have it.
 
     Returns a function of (qkv [T, row], positions [T], cos/sin table) giving q [T, Hq, D], k and v
-    [T, Hkv, D].
+    [T, Hkv, D]; without `rotates`, from before RoPE.
     """
     head_dim = shape.head_dim
     q_size, kv_size = shape.num_q_heads * head_dim, shape.num_kv_heads * head_dim
@@ -57,7 +63,8 @@ def prologue(
         if norms:
             q = norms[0](q.view(q.shape[0], -1, head_dim)).view(q.shape)
             k = norms[1](k.view(k.shape[0], -1, head_dim)).view(k.shape)
-        q, k = modules.rotate(positions, q, k, head_dim, shape.rot, table, True)
+        if rotates:
+            q, k = modules.rotate(positions, q, k, head_dim, shape.rot, table, True)
         heads = (-1, head_dim)
         return q.unflatten(-1, heads), k.unflatten(-1, heads), v.unflatten(-1, heads)
 
@@ -67,10 +74,12 @@ def prologue(
 def compiled(function: Prologue, qkv: torch.Tensor, *arguments: torch.Tensor) -> Prologue:
     """The function through Inductor, with T (qkv's and the first argument's) dynamic; compiled by a
     first call with _TRACED_TOKENS tokens made from the given ones."""
-    # The guards are dropped, so that nothing of an earlier shape may be found again.
-    torch._dynamo.reset()
+    # Compiled code is found by the code object, and its guards, which would tell one shape's from
+    # another's, are dropped: each gets a code object of its own.
+    assert isinstance(function, types.FunctionType)
+    code = function.__code__.replace(co_name=f"prologue_{next(_numbers)}")
     result = torch.compile(
-        function,
+        types.FunctionType(code, function.__globals__, code.co_name, None, function.__closure__),
         fullgraph=True,
         dynamic=False,
         options={**OPTIONS, "guard_filter_fn": lambda guards: [False for _ in guards]},
@@ -84,12 +93,9 @@ def compiled(function: Prologue, qkv: torch.Tensor, *arguments: torch.Tensor) ->
     return result
 
 
-def unfused(folder: Path) -> Variant:
-    """The variant, with vLLM's files from a folder. Compiles when the shape changes."""
-    modules = vllm_modules.load(folder)
-    write_cache = modules.write_cache
-    if write_cache is None:
-        raise ModuleNotFoundError("no triton", name="triton")
+def unfused(modules: vllm_modules.VllmModules) -> Variant:
+    """The variant. Compiles when the shape changes."""
+    write_cache = vllm_modules.writer_of(modules)
 
     @functools.lru_cache(maxsize=1)
     def of_shape(shape: Shape) -> Prologue:

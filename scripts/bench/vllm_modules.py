@@ -62,6 +62,13 @@ def load(folder: Path) -> VllmModules:
     )
 
 
+def writer_of(modules: VllmModules) -> Callable[..., None]:
+    """The cache writer; ModuleNotFoundError where there is no Triton."""
+    if modules.write_cache is None:
+        raise ModuleNotFoundError("no triton", name="triton")
+    return modules.write_cache
+
+
 def _writer() -> Callable[..., None] | None:
     try:
         triton = importlib.import_module("triton")

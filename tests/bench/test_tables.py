@@ -145,6 +145,12 @@ def test_tables_show_ratios_floors_and_misses() -> None:
     assert "NVIDIA H200" in text and "2026-11-30; torch 2.11" in text
 
 
+def test_tables_show_what_the_defaults_change_in_large_steps() -> None:
+    text = tables.markdown([cell(tokens=2048, ours=2.0, unfused=5.0, defaults=4.0, move_a=1.9)])
+    assert "| 32/8/128+rope | 1024 | 2048 | 5.00 | 4.00 | 1.25 | 2.00 |" in text
+    assert "defaults change" not in tables.markdown([cell(ours=2.0, unfused=5.0)])
+
+
 def test_a_part_is_chosen_by_name_or_by_heads() -> None:
     assert choose_shapes("") == SHAPES
     assert [s.name for s in choose_shapes("14/2/64,32/8/128+norm")] == [

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from scripts import paths
-from scripts.bench import aiter, inputs, sources, variants
+from scripts.bench import aiter, defaults, inputs, sources, variants
 from scripts.bench.shapes import SHAPES, Shape
 from scripts.errors import Fault
 
@@ -68,6 +68,16 @@ def test_aiter_serves_whole_heads_of_a_power_of_two_without_the_norm() -> None:
         "16/2/512+rope",
         "32/32/128+rope",
     ]
+
+
+def test_vllm_s_rotary_kernel_is_taken_from_its_source(checkout: Path, tmp_path: Path) -> None:
+    file = Path(vllm_files(checkout, tmp_path)) / "csrc" / "pos_encoding_kernels.cu"
+    original = file.read_text(encoding="utf-8")
+    made = defaults.rotary_source(original)
+    device_code = original[
+        original.index("namespace vllm") : original.index("}  // namespace vllm")
+    ]
+    assert device_code in made and "torch" not in made
 
 
 UNFUSED = """
