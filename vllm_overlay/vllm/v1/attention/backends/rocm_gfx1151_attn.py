@@ -120,7 +120,7 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
 
         """
         reason = self._unfused_reason or self._unfit(
-            query, key, value, positions, cos_sin_cache, is_neox, kv_cache, None, None
+            query, key, value, cos_sin_cache, is_neox, kv_cache, None, None
         )
         if reason is None:
             op.rdna35_rope_cache(
@@ -203,7 +203,7 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
             )
         )
         reason = self._unfused_reason or self._unfit(
-            q, k, v, positions, cos_sin_cache, is_neox, kv_cache, q_weight, k_weight
+            q, k, v, cos_sin_cache, is_neox, kv_cache, q_weight, k_weight
         )
         if reason is None:
             op.rdna35_rope_cache(
@@ -250,7 +250,6 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
         q: torch.Tensor,
         k: torch.Tensor,
         v: torch.Tensor,
-        positions: torch.Tensor,
         cos_sin_cache: torch.Tensor,
         is_neox: bool,
         kv_cache: torch.Tensor,
@@ -260,8 +259,6 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
         """Why the kernel does not take this call; None if it does."""
         if not is_neox:
             return "rotation of adjacent pairs (GPT-J style)"
-        if positions.dim() != 1:
-            return f"positions of {positions.dim()} dimensions (M-RoPE)"
         dtype = q.dtype
         if not op.supports_dtype(dtype):
             return f"activations of {dtype}"
