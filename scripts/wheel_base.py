@@ -118,7 +118,7 @@ def _check_version(archive: zipfile.ZipFile, base: Path, name: WheelName, pin: P
     if name.version.public != pin.version:
         raise Fault(
             f"{base.name} is vLLM {name.version.public}, the pin is {pin.version};"
-            f" use the matching wheel or `make repin VLLM={name.version.public}`"
+            f" use a wheel of vLLM {pin.version}"
         )
     metadata = metadata_version(read_member(archive, f"{name.dist_info}/METADATA"))
     if metadata is None or Version(metadata) != name.version:

@@ -217,8 +217,7 @@ def test_another_vllm_is_refused_with_what_to_do(
     version = "0.32.0+rocm722"
     base = made_base(tmp_path, rocm_members(version), version)
     assert refusal(base, changes, op, tmp_path / "work", force=force) == (
-        f"{base.name} is vLLM 0.32.0, the pin is 0.33.0;"
-        " use the matching wheel or `make repin VLLM=0.32.0`"
+        f"{base.name} is vLLM 0.32.0, the pin is 0.33.0; use a wheel of vLLM 0.33.0"
     )
 
 
