@@ -30,7 +30,7 @@ ROUND_TRIPS = 3
 
 def _is_approximated(key: Key) -> bool:
     family = key.family
-    return bool(family.norm or family.v_norm or family.q_scale_beta or family.head_dim == 96)
+    return bool(family.norm or family.v_norm or family.q_scale_beta)
 
 
 @pytest.mark.parametrize("key", [*FAMILY_KEYS, *OPTION_KEYS], ids=str)
