@@ -217,7 +217,7 @@ def main() -> None:
         print(f"wheel_verify: {problem}")
     if verified.problems:
         raise Fault(
-            f"{wheel.name}: {len(verified.problems)} thing(s) wrong with it; build it again"
+            f"{wheel.name}: not whole, see above; build it again"
         )
     print(
         f"wheel_verify: {wheel.name} is whole"
