@@ -2,6 +2,7 @@
 for host and device as ROCm's compiler does, and run against the stand-in HIP runtime."""
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from scripts.op import tool
 from scripts.pin import load_pin
 from tests.kernel import op, standin
 from tests.kernel.standin import Result
@@ -100,7 +102,7 @@ def rocm_c(
     # What the driver would bundle for the architectures, for the one that the stand-in looks at.
     image = op_library.parent / "gfx1151/rdna35_rope_cache.hsaco"
     fatbin = folder / "fatbin.S"
-    head = '.section .hip_fatbin,"a"\n.globl __hip_fatbin_\n__hip_fatbin_:\n'
+    head = '.section .hip_fatbin,"a"\n.globl __hip_fatbin\n__hip_fatbin:\n'
     fatbin.write_text(f'{head}.incbin "{image}"\n')
     library = folder / "_rocm_C.so"
     standin.compile_library(
@@ -219,6 +221,76 @@ def test_the_library_leaves_the_op_of_the_full_build_alone(
         rope_cache(*gpu(case("qwen3"), 0).as_tuple())
     """)
     assert [c["call"] for c in result.calls] == ["hipLaunchKernel"]
+
+
+# What vLLM's CMake has found out by the time it comes to _rocm_C.
+BEFORE = """\
+cmake_minimum_required(VERSION 3.26)
+project(part LANGUAGES CXX HIP)
+find_package(Python REQUIRED COMPONENTS Interpreter Development.Module Development.SABIModule)
+include(cmake/utils.cmake)
+set(VLLM_GPU_LANG HIP)
+set(VLLM_GPU_FLAGS -DUSE_ROCM -fno-gpu-rdc)
+add_library(torch INTERFACE)
+"""
+
+
+def _compile_commands(checkout: Path, folder: Path, architectures: str) -> dict[str, str]:
+    """Source -> command of _rocm_C, as vLLM's own CMake code makes them for a ROCm host."""
+    cmake = (checkout / "CMakeLists.txt").read_text()
+    begin = cmake.index('if(VLLM_GPU_LANG STREQUAL "HIP")\n  #\n  # _rocm_C extension')
+    last = "vllm_finalize_hipify_target()\nendif()\n"
+    end = cmake.index(last, begin) + len(last)
+    for name in ("csrc", "cmake"):
+        (folder / name).symlink_to(checkout / name)
+    (folder / "CMakeLists.txt").write_text(BEFORE + cmake[begin:end])
+    # A ROCm to configure with; nothing is compiled.
+    rocm = folder / "rocm"
+    package = rocm / "lib/cmake/hip-lang/hip-lang-config.cmake"
+    package.parent.mkdir(parents=True)
+    package.write_text("add_library(hip-lang::device INTERFACE IMPORTED)\n")
+    compiler = rocm / "clang++"
+    compiler.write_text("#!/bin/sh\nexit 1\n")
+    compiler.chmod(0o755)
+    command = [
+        *(tool("cmake"), "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}"),
+        *("-S", str(folder), "-B", str(folder / "build"), "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"),
+        *(f"-DPython_EXECUTABLE={sys.executable}", f"-DVLLM_GPU_ARCHES={architectures}"),
+        *(f"-DCMAKE_HIP_COMPILER={compiler}", "-DCMAKE_HIP_COMPILER_FORCED=ON"),
+        *(f"-DCMAKE_HIP_COMPILER_ROCM_ROOT={rocm}", "-DCMAKE_HIP_COMPILER_VERSION=22.1.8"),
+        *("-DCMAKE_HIP_COMPILER_ID_RUN=ON", "-DCMAKE_HIP_COMPILER_ID=Clang"),
+        *("-DCMAKE_HIP_PLATFORM=amd", "-DCMAKE_HIP_ARCHITECTURES=gfx000"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    entries = json.loads((folder / "build/compile_commands.json").read_text())
+    return {Path(entry["file"]).name: entry["command"] for entry in entries}
+
+
+def _offload(command: str) -> set[str]:
+    return set(re.findall(r"--offload-arch=(\S+)", command))
+
+
+def test_device_code_is_built_for_the_gfx115x_of_a_build_alone(
+    checkout: Path, tmp_path: Path
+) -> None:
+    commands = _compile_commands(checkout, tmp_path, "gfx942;gfx1100;gfx1150;gfx1151")
+    assert _offload(commands["rocm.hip"]) == {"gfx1150", "gfx1151"}
+    everything = {"gfx942", "gfx1100", "gfx1150", "gfx1151"}
+    assert _offload(commands["attention_dispatch.hip"]) == everything
+    for name in ("rocm.hip", "binding.cpp", "checks.cpp", "host.cpp"):
+        assert "-ffp-contract=off" in commands[name], name
+    assert "-ffp-contract" not in commands["attention_dispatch.hip"]
+    assert re.search(r"RDNA35_ARCHITECTURES=\S*gfx1150, gfx1151", commands["rocm.hip"])
+    assert "-O3" in commands["rocm.hip"] and "-fno-gpu-rdc" in commands["rocm.hip"]
+    assert "-DVLLM_ROCM_RDNA35" in commands["torch_bindings.cpp"]
+
+
+def test_a_build_for_other_architectures_is_what_it_was(checkout: Path, tmp_path: Path) -> None:
+    commands = _compile_commands(checkout, tmp_path, "gfx942;gfx1100")
+    assert "torch_bindings.cpp" in commands
+    assert {"rocm.hip", "binding.cpp", "checks.cpp", "host.cpp"}.isdisjoint(commands)
+    assert not any("RDNA35" in command for command in commands.values())
 
 
 def test_the_patch_names_the_architectures_of_the_pin(checkout: Path) -> None:
