@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from scripts.op import output_folder
 from scripts.pin import load_pin
 from tests.kernel import op, standin
 from tests.kernel.standin import Result, Standin
@@ -288,12 +287,6 @@ def test_a_second_copy_of_the_library_changes_nothing(run: Run, tmp_path: Path) 
         {CALL}
     """)
     assert len(result.named("hipModuleLaunchKernel")) == 1
-
-
-def test_the_library_for_other_architectures_lies_beside_the_pins() -> None:
-    assert output_folder(load_pin().architectures).name == "op"
-    assert output_folder(["gfx1151", "sm_90"]).name == "op-gfx1151-sm_90"
-    assert output_folder(load_pin().architectures, sanitize=True).name == "op-sanitize"
 
 
 def _fnv(data: bytes) -> int:
