@@ -216,13 +216,9 @@ def main() -> None:
     for problem in verified.problems:
         print(f"wheel_verify: {problem}")
     if verified.problems:
-        raise Fault(
-            f"{wheel.name}: not whole, see above; build it again"
-        )
-    print(
-        f"wheel_verify: {wheel.name} is whole"
-        + (f"; not installed: {verified.content_only}" if verified.content_only else "")
-    )
+        raise Fault(f"{wheel.name}: not whole, see above; build it again")
+    untried = f"; not installed, because {verified.content_only}" if verified.content_only else ""
+    print(f"wheel_verify: {wheel.name} is whole{untried}")
 
 
 if __name__ == "__main__":
