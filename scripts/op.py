@@ -11,6 +11,7 @@ import argparse
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -97,16 +98,23 @@ def _package(name: str) -> Path | None:
 
 
 def _run(step: str, command: list[str], lock: int) -> None:
+    """Runs a step; shows the device code that it compiles, its warnings, and all if it fails."""
     # Where this process is killed, what it started goes on: two ninjas must not meet.
-    done = subprocess.run(
+    started = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, pass_fds=(lock,)
     )
-    if done.returncode:
-        print(done.stdout, end="")
+    assert started.stdout is not None
+    lines = []
+    with started:
+        for line in started.stdout:
+            lines.append(line)
+            if match := re.match(r"\[\d+/\d+\] (device code for .*)", line):
+                print(f"op: {match[1]}", flush=True)
+            elif "warning:" in line.lower():
+                print(line, end="", flush=True)
+    if started.returncode:
+        print("".join(lines), end="")
         raise Fault(f"the {step} step failed, see above: {command[0]} {' '.join(command[1:3])} ...")
-    for line in done.stdout.splitlines():
-        if "warning:" in line.lower():
-            print(line)
 
 
 def main() -> None:
