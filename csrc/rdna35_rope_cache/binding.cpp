@@ -30,6 +30,22 @@ rdna35::DType dtype_of(at::ScalarType type) {
       return rdna35::DType::kFloat32;
     case at::kLong:
       return rdna35::DType::kInt64;
+    case at::kDouble:
+      return rdna35::DType::kFloat64;
+    case at::kInt:
+      return rdna35::DType::kInt32;
+    case at::kShort:
+      return rdna35::DType::kInt16;
+    case at::kChar:
+      return rdna35::DType::kInt8;
+    case at::kByte:
+      return rdna35::DType::kUInt8;
+    case at::kBool:
+      return rdna35::DType::kBool;
+    case at::kFloat8_e4m3fn:
+      return rdna35::DType::kFloat8E4M3FN;
+    case at::kFloat8_e5m2:
+      return rdna35::DType::kFloat8E5M2;
     default:
       return rdna35::DType::kOther;
   }

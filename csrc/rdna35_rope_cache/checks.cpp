@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "kernel.h"
 
@@ -32,6 +33,12 @@ const char* const kRopeCacheSchema =
 namespace {
 
 constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
+// A grid has a token for each x, and HIP counts its threads in 32 bits; it has
+// four waves for each y, of which CUDA allows 65535, and a wave serves at least
+// one of Hq + 2 Hkv heads.
+constexpr int kWavesPerGroup = 4;
+constexpr int64_t kMaxTokens = (int64_t{1} << 32) / (32 * kWavesPerGroup) - 1;
+constexpr int64_t kMaxHeads = 65535;
 // A lane's byte offset from its wave's first head is 32 bits, over 8 heads.
 constexpr int64_t kMaxHeadStride = int64_t{1} << 27;
 
@@ -53,10 +60,35 @@ const char* dtype_name(DType dtype) {
       return "float32";
     case DType::kInt64:
       return "int64";
+    case DType::kFloat64:
+      return "float64";
+    case DType::kInt32:
+      return "int32";
+    case DType::kInt16:
+      return "int16";
+    case DType::kInt8:
+      return "int8";
+    case DType::kUInt8:
+      return "uint8";
+    case DType::kBool:
+      return "bool";
+    case DType::kFloat8E4M3FN:
+      return "float8_e4m3fn";
+    case DType::kFloat8E5M2:
+      return "float8_e5m2";
     case DType::kOther:
       break;
   }
-  return "another dtype";
+  return "a dtype that the op knows nothing of";
+}
+
+std::string device_name(const TensorView& t) {
+  // torch's numbers of the CPU and of CUDA, which ROCm's torch uses too.
+  if (t.device_type == 0) return "cpu";
+  return (t.device_type == 1
+              ? "cuda:"
+              : "device type " + std::to_string(t.device_type) + ", index ") +
+         std::to_string(t.device_index);
 }
 
 std::string list(const int64_t* values, int64_t count) {
@@ -189,7 +221,7 @@ bool same_heads(const HeadsView& a, const HeadsView& b) {
          a.token_stride == b.token_stride && a.head_stride == b.head_stride;
 }
 
-// Whether heads of rows that are `shift` elements apart meet.
+// Whether the runs of two rows that begin `shift` elements apart meet.
 bool rows_meet(const HeadsView& a, const HeadsView& b, int64_t shift) {
   if (shift >= a.row() || shift + b.row() <= 0) return false;
   for (int64_t i = 0; i < a.heads; ++i) {
@@ -201,9 +233,22 @@ bool rows_meet(const HeadsView& a, const HeadsView& b, int64_t shift) {
   return false;
 }
 
-bool heads_meet(const HeadsView& a, const HeadsView& b) {
-  if (a.empty() || b.empty() || a.end() <= b.begin || b.end() <= a.begin)
+// The same elements with the wider stride first: rows of runs. Tokens and heads
+// play one part in what overlaps.
+HeadsView by_rows(HeadsView h) {
+  if (h.tokens <= 1 || (h.heads > 1 && h.head_stride > h.token_stride)) {
+    std::swap(h.tokens, h.heads);
+    std::swap(h.token_stride, h.head_stride);
+  }
+  return h;
+}
+
+bool heads_meet(const HeadsView& a_heads, const HeadsView& b_heads) {
+  if (a_heads.empty() || b_heads.empty() || a_heads.end() <= b_heads.begin ||
+      b_heads.end() <= a_heads.begin) {
     return false;
+  }
+  const HeadsView a = by_rows(a_heads), b = by_rows(b_heads);
   const int64_t bytes = b.begin - a.begin;
   if (bytes % 2 != 0) return true;
   const int64_t shift = bytes / 2;
@@ -213,16 +258,21 @@ bool heads_meet(const HeadsView& a, const HeadsView& b) {
                           (b.tokens == 1 || b.token_stride == stride) &&
                           a.row() <= stride && b.row() <= stride;
   if (rows_apart) {
-    // Token i of a against tokens of b: those whose rows can touch.
+    // A row of one against those of the other that it can touch.
     int64_t in_row = shift % stride;
     if (in_row < 0) in_row += stride;
     return rows_meet(a, b, in_row) || rows_meet(a, b, in_row - stride);
   }
+  // Rows of different strides: for each of a's, the few of b's that reach it.
   for (int64_t i = 0; i < a.tokens; ++i) {
-    for (int64_t j = 0; j < b.tokens; ++j) {
-      if (rows_meet(a, b, shift + j * b.token_stride - i * a.token_stride))
-        return true;
+    const int64_t first = shift - i * a.token_stride;
+    int64_t j = 0, last = b.tokens - 1;
+    if (b.token_stride > 0) {
+      j = std::max<int64_t>(j, (-first - b.row()) / b.token_stride);
+      last = std::min(last, (a.row() - first) / b.token_stride);
     }
+    for (; j <= last; ++j)
+      if (rows_meet(a, b, first + j * b.token_stride)) return true;
   }
   return false;
 }
@@ -246,6 +296,8 @@ Bytes bytes_of(const HeadsView& h) {
   return {h.name, h.begin, h.empty() ? h.begin : h.end()};
 }
 
+// By the bytes from first to last: nobody lays another tensor into the gaps of
+// a cache or between the rows of positions.
 void check_apart(const Bytes& written, const Bytes& other) {
   if (written.begin < written.end && other.begin < other.end &&
       written.begin < other.end && other.begin < written.end) {
@@ -385,7 +437,8 @@ RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
          : args.mrope_interleaved ? "mrope_interleaved"
          : args.has_k_scale       ? "k_scale"
                                   : "v_scale",
-         " must be left at its default: this build does not serve it");
+         " must be left at its default, as this build does not serve it; got "
+         "another value");
   }
 
   // Shapes and dtypes.
@@ -398,8 +451,8 @@ RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
     fail("q must have a head size that is built (", built_head_sizes(),
          "), got ", head_dim);
   }
-  q.fits(0, kMaxInt, "tokens");
-  q.fits(1, kMaxInt / 64, "heads");
+  q.fits(0, kMaxTokens, "tokens");
+  q.fits(1, kMaxHeads, "heads");
 
   positions.dtype(DType::kInt64, "");
   if (positions.t.dim == 2) {
@@ -413,9 +466,8 @@ RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
   const auto on_one_device = [&](const Argument& a) {
     if (a.t.device_type != q.t.device_type ||
         a.t.device_index != q.t.device_index) {
-      fail(a.name, " must be on q's device (type ", q.t.device_type, ", index ",
-           q.t.device_index, "), got type ", a.t.device_type, ", index ",
-           a.t.device_index);
+      fail(a.name, " must be on q's device, ", device_name(q.t), ", got ",
+           device_name(a.t));
     }
   };
   const auto heads = [&](const Argument& a, int64_t num_heads,
@@ -425,7 +477,7 @@ RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
     a.dim(3, shape);
     a.size(0, tokens, shape);
     if (num_heads >= 0) a.size(1, num_heads, shape);
-    a.fits(1, kMaxInt / 64, "heads");
+    a.fits(1, kMaxHeads, "heads");
     a.size(2, head_dim, shape);
     a.last_stride_one();
     a.stride_fits(0, kMaxInt);
@@ -521,7 +573,11 @@ RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
   }
 
   if (args.kv_cache) {
-    const Argument cache{"kv_cache", *args.kv_cache};
+    // The stride of a dimension of one element means nothing.
+    TensorView view = *args.kv_cache;
+    for (int i = 0; i < 3; ++i)
+      if (view.dim == 4 && view.sizes[i] <= 1) view.strides[i] = 0;
+    const Argument cache{"kv_cache", view};
     const char* shape = "[blocks, Hkv, block_size, 2 * D] as k";
     on_one_device(cache);
     cache.dtype(dtype, " as q");
@@ -565,6 +621,7 @@ RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
   }
   p.positions = static_cast<const int64_t*>(positions.t.data);
   if (p.num_mapped == 0) p.slot_mapping = p.positions;
+  if (!args.kv_cache) p.cache = positions.t.data;
 
   // What is written meets neither itself nor anything else, except an output
   // that is its own input.
@@ -678,7 +735,7 @@ RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
     return (num_heads + heads_per_wave - 1) / heads_per_wave;
   };
   p.num_waves = waves(p.num_q_heads) + (args.v ? 2 : 1) * waves(p.num_kv_heads);
-  p.waves_per_group = 4;
+  p.waves_per_group = kWavesPerGroup;
   launch.grid_x = p.num_waves > 0 ? static_cast<uint32_t>(tokens) : 0;
   launch.grid_y = (p.num_waves + p.waves_per_group - 1) / p.waves_per_group;
   return launch;

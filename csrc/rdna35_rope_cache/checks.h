@@ -17,7 +17,22 @@ namespace rdna35 {
 // The op's schema, registered by every binding.
 extern const char* const kRopeCacheSchema;
 
-enum class DType { kFloat16, kBFloat16, kFloat32, kInt64, kOther };
+enum class DType {
+  kFloat16,
+  kBFloat16,
+  kFloat32,
+  kInt64,
+  // What is told apart for messages alone.
+  kFloat64,
+  kInt32,
+  kInt16,
+  kInt8,
+  kUInt8,
+  kBool,
+  kFloat8E4M3FN,
+  kFloat8E5M2,
+  kOther
+};
 
 // A tensor as the checks see it. Strides in elements. `dim` beyond 4 is
 // reported as found, and its sizes past the fourth are not looked at.

@@ -37,7 +37,8 @@ struct RopeCacheParams {
                                 // positions, so that a read is always safe
   const void* cos_sin;          // [max_pos, 2 * rot_half]; without a rotation
                                 // any row of activations, read and discarded
-  void* cache;                  // rows of K then V; null: no write
+  void* cache;                  // rows of K then V; without one, positions,
+                                // and num_slots is 0
 
   // Cache strides in elements, of its three outer dimensions.
   int64_t cache_block_stride;

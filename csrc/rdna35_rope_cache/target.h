@@ -182,7 +182,12 @@ RDNA35_DEVICE void store_words(void* base, uint32_t bytes,
 RDNA35_DEVICE float fused_multiply_add(float a, float b, float c) {
   return __builtin_fmaf(a, b, c);
 }
-RDNA35_DEVICE float inverse_sqrt(float x) { return __builtin_amdgcn_rsqf(x); }
+// The instruction takes denormals for zero; only an eps of 0 leads there.
+RDNA35_DEVICE float inverse_sqrt(float x) {
+  const bool tiny = x < 0x1p-126f;
+  const float root = __builtin_amdgcn_rsqf(tiny ? x * 0x1p24f : x);
+  return tiny ? root * 0x1p12f : root;
+}
 RDNA35_DEVICE float log_of(float x) {
   return __builtin_amdgcn_logf(x) * 0.693147180559945f;
 }

@@ -97,14 +97,26 @@ class Stack {
 };
 
 DType dtype_of(int32_t dtype) {
-  static const int32_t float16 = aoti_torch_dtype_float16();
-  static const int32_t bfloat16 = aoti_torch_dtype_bfloat16();
-  static const int32_t float32 = aoti_torch_dtype_float32();
-  static const int32_t int64 = aoti_torch_dtype_int64();
-  if (dtype == float16) return DType::kFloat16;
-  if (dtype == bfloat16) return DType::kBFloat16;
-  if (dtype == float32) return DType::kFloat32;
-  if (dtype == int64) return DType::kInt64;
+  struct Known {
+    int32_t torch;
+    DType ours;
+  };
+  static const Known known[] = {
+      {aoti_torch_dtype_float16(), DType::kFloat16},
+      {aoti_torch_dtype_bfloat16(), DType::kBFloat16},
+      {aoti_torch_dtype_float32(), DType::kFloat32},
+      {aoti_torch_dtype_int64(), DType::kInt64},
+      {aoti_torch_dtype_float64(), DType::kFloat64},
+      {aoti_torch_dtype_int32(), DType::kInt32},
+      {aoti_torch_dtype_int16(), DType::kInt16},
+      {aoti_torch_dtype_int8(), DType::kInt8},
+      {aoti_torch_dtype_uint8(), DType::kUInt8},
+      {aoti_torch_dtype_bool(), DType::kBool},
+      {aoti_torch_dtype_float8_e4m3fn(), DType::kFloat8E4M3FN},
+      {aoti_torch_dtype_float8_e5m2(), DType::kFloat8E5M2},
+  };
+  for (const Known& each : known)
+    if (dtype == each.torch) return each.ours;
   return DType::kOther;
 }
 

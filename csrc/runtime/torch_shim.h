@@ -46,6 +46,14 @@ int32_t aoti_torch_dtype_float16();
 int32_t aoti_torch_dtype_bfloat16();
 int32_t aoti_torch_dtype_float32();
 int32_t aoti_torch_dtype_int64();
+int32_t aoti_torch_dtype_float64();
+int32_t aoti_torch_dtype_int32();
+int32_t aoti_torch_dtype_int16();
+int32_t aoti_torch_dtype_int8();
+int32_t aoti_torch_dtype_uint8();
+int32_t aoti_torch_dtype_bool();
+int32_t aoti_torch_dtype_float8_e4m3fn();
+int32_t aoti_torch_dtype_float8_e5m2();
 
 AOTITorchError aoti_torch_delete_tensor_object(AtenTensorHandle tensor);
 AOTITorchError torch_delete_list(StableListHandle list);

@@ -3,6 +3,7 @@ and nothing written. One table."""
 
 import dataclasses
 import re
+import time
 from collections.abc import Callable
 
 import pytest
@@ -132,6 +133,33 @@ def _far_tokens(name: str) -> Change:
         return {name: flat.as_strided(x.shape, (2**31, HEAD_DIM, 1))}
 
     return change
+
+
+def _far_heads(name: str) -> Change:
+    """Heads further apart than a lane's offset from its wave's first head can be."""
+
+    def change(a: Arguments) -> dict[str, object]:
+        x = tensor(a, name)
+        far = 2**27 + 8
+        flat = torch.frombuffer(virtual_memory(2 * x.shape[1] * far), dtype=x.dtype)
+        return {name: flat.as_strided(x.shape, (HEAD_DIM, far, 1))}
+
+    return change
+
+
+def _many_heads(a: Arguments) -> dict[str, object]:
+    """More heads than a launch has waves for, in memory that nobody touches."""
+    shape = (TOKENS, 65536, HEAD_DIM)
+    flat = torch.frombuffer(virtual_memory(2 * TOKENS * 65536 * HEAD_DIM), dtype=bf16)
+    return {"q": flat.view(shape), "q_out": None}
+
+
+def _many_tokens(a: Arguments) -> dict[str, object]:
+    """More tokens than a launch has threads for; of no heads, so without memory."""
+    empty = tensor(a, "q").new_empty((2**25, 0, HEAD_DIM))
+    positions = torch.frombuffer(virtual_memory(8 * 2**25), dtype=torch.int64)
+    names = ("k", "v", "k_weight", "kv_cache", "q_out", "k_out", "v_out")
+    return {"positions": positions, "q": empty} | dict.fromkeys(names)
 
 
 def _many_slots(a: Arguments) -> dict[str, object]:
@@ -301,6 +329,9 @@ IN_PLACE_ERRORS = [
 
 SIZE_ERRORS = [
     *(Error(f"{n}'s tokens lie 2**31 apart", (n,), _far_tokens(n)) for n in (*QKV, *OUTPUTS)),
+    *(Error(f"{n}'s heads lie far apart", (n,), _far_heads(n)) for n in (*QKV, *OUTPUTS)),
+    Error("2**25 tokens", ("q",), _many_tokens),
+    Error("65536 heads", ("q",), _many_heads),
     Error("2**32 slots", ("kv_cache",), _many_slots),
 ]
 
@@ -317,6 +348,7 @@ def assert_refused(case: Case, error: Error) -> None:
         op.run(illegal)
     message = str(raised.value)
     assert any(re.search(rf"\b{name}\b", message) for name in error.names), message
+    assert " got " in message or "overlap" in message or "more than" in message, message
     # One of torch's own: it would name the argument of the schema, but the op's
     # checks did not see the call.
     assert not isinstance(raised.value, NotImplementedError), message
@@ -371,3 +403,20 @@ def test_message_says_what_it_must_be_and_what_it_is() -> None:
     message = str(raised.value)
     assert "rdna35_rope_cache" in message
     assert str(TOKENS) in message and "3" in message
+
+
+def test_head_major_tensors_are_checked_in_little_time() -> None:
+    """K and V as the halves of [Hkv, T, 2, D]: legal, and no reason to compare every token with
+    every other."""
+    tokens, heads = 8192, 8
+    kv = torch.randn(heads, tokens, 2, HEAD_DIM).to(bf16).to(op.device())
+    k, v = (half.transpose(0, 1) for half in kv.unbind(2))
+    q = torch.randn(tokens, 0, HEAD_DIM).to(bf16).to(op.device())
+    positions = torch.arange(tokens, device=op.device())
+    op.run(Arguments(positions=positions, q=q, k=k, v=v))  # loads what it needs
+    start = time.process_time()
+    op.run(Arguments(positions=positions, q=q, k=k, v=v))
+    assert time.process_time() - start < 1.5
+    crossing = kv.flatten()[HEAD_DIM // 2 :][: -2 * HEAD_DIM].as_strided(v.shape, v.stride())
+    with pytest.raises(RuntimeError, match="overlap"):
+        op.run(Arguments(positions=positions, q=q, k=k, v=crossing))

@@ -10,6 +10,8 @@ from tests.kernel.compare import Tally
 from tests.kernel.families import FAMILIES, Family
 from tests.kernel.memory import Memory
 from tests.kernel.op import Arguments
+from tests.kernel.rope_tables import Rope
+from tests.kernel.test_memory import virtual_memory
 
 ALL_OUTPUTS = frozenset("qkv")
 # One sequence, 4 sequences of 8 tokens, 32 of 8.
@@ -160,3 +162,33 @@ def test_repeated_runs_are_the_same_bits(family: Family) -> None:
     expected = results(a)
     for _ in range(3):
         assert_rows_equal("again", results(a), expected, list(range(64)))
+
+
+@pytest.mark.parametrize("dtype", op.DTYPES, ids=str)
+@pytest.mark.parametrize("norm", ["", "rms", "gemma"])
+@pytest.mark.parametrize("partial", [False, True])
+@pytest.mark.parametrize("head_dim", [64, 96, 128, 256])
+def test_batches_large_enough_for_wide_lanes(
+    head_dim: int, partial: bool, norm: str, dtype: torch.dtype
+) -> None:
+    """From 2**17 elements on, aligned, a lane moves 16 bytes at a time: kernels of their own."""
+    rope = Rope(head_dim // 2 if partial else head_dim)
+    family = Family("wide", 5, 3, head_dim, rope, norm, v_norm=bool(norm))
+    tokens = 2**17 // (11 * head_dim) + 1
+    cases.build(family, tokens, dtype, Options(outputs=frozenset("v"))).run_and_check()
+
+
+def test_heads_as_far_apart_as_may_be() -> None:
+    """Eight heads of a wave 2**27 elements apart: the largest offset of a lane."""
+    if op.device().type != "cpu":
+        pytest.skip("virtual memory of the CPU")
+    tokens, heads, head_dim, far = 260, 8, 64, 2**27
+    flat = torch.frombuffer(virtual_memory(2 * heads * far), dtype=torch.bfloat16)
+    q = flat.as_strided((tokens, heads, head_dim), (head_dim, far, 1))
+    near = torch.randn(tokens, heads, head_dim).to(torch.bfloat16)
+    q.copy_(near)
+    table = torch.randn(512, head_dim).to(torch.bfloat16)
+    positions = torch.randperm(512)[:tokens]
+    for x in (q, near):
+        op.run(Arguments(positions=positions, q=x, cos_sin_cache=table))
+    compare.assert_same_bits("q", q, near)

@@ -10,6 +10,7 @@ A full ROCm build has the op in `vllm._rocm_C`. Other builds carry it in
 `librdna35.so` beside the `vllm` package, which is loaded when first asked for.
 """
 
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -35,6 +36,9 @@ def unavailable_reason() -> str | None:
         None if the op can be called, otherwise one line that says why not.
 
     """
+    # A full ROCm build registers it when its extension is imported.
+    with suppress(ImportError):
+        import vllm._rocm_C  # noqa: F401
     if not _is_registered():
         if not _LIBRARY.is_file():
             return f"vllm._rocm_C does not have it and there is no {_LIBRARY}"
