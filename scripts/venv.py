@@ -40,6 +40,8 @@ REQUIREMENTS = "requirements/common.txt"
 # absence scripts.op reports where it finds no ROCm either.
 PROGRAMS = ("cmake", "ninja")
 OPTIONAL = ("ziglang", "numpy", "pip", "triton", "clang-tidy")
+# Of the tests' packages, what takes a GPU's place.
+WITHOUT_GPU = ("tinygrad",)
 
 
 def versions(site_packages: str | None) -> dict[str, str]:
@@ -69,7 +71,8 @@ def check_given(pin: Pin, step: str) -> None:
     if step in NOT_ASKED_FOR:
         return
     found = versions(None)
-    wanted = [name for group in STEPS[step] for name in pin.groups[group] if name not in OPTIONAL]
+    left_out = OPTIONAL + (WITHOUT_GPU if step == "gpu" else ())
+    wanted = [name for group in STEPS[step] for name in pin.groups[group] if name not in left_out]
     missing = [
         name
         for name in wanted
