@@ -30,6 +30,9 @@ def main() -> None:
         enable_prefix_caching=False,
         compilation_config={} if fusion == "on" else off,
     )
+    passes = llm.llm_engine.vllm_config.compilation_config.pass_config
+    if fusion == "on" and not any(getattr(passes, name) for name in FUSIONS):
+        sys.exit(f"bench-e2e: this vLLM fuses neither way for {model}; there is nothing to compare")
     choose = random.Random(20)
     prompts = [
         TokensPrompt(prompt_token_ids=[choose.randrange(100, 1000) for _ in range(input_tokens)])
