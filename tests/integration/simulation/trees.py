@@ -1,11 +1,10 @@
 """The two vLLM trees that tests compare: the series' checkout, and its base commit."""
 
-import subprocess
-import tarfile
-from io import BytesIO
+import tempfile
 from pathlib import Path
 
 from scripts import paths
+from scripts.git import Git
 
 _PRISTINE = paths.BUILD / "pristine"
 
@@ -23,17 +22,14 @@ def tree_path(name: str) -> Path:
 
 
 def _pristine() -> Path:
-    commit = _git("rev-parse", "--short=12", "base^{commit}").decode().strip()
+    git = Git(paths.CHECKOUT, epoch=0)
+    commit = git.text("rev-parse", "--short=12", "base^{commit}")
     tree = _PRISTINE / commit
     if not tree.exists():
         partial = _PRISTINE / f"{commit}.partial"
-        with tarfile.open(fileobj=BytesIO(_git("archive", "base"))) as archive:
-            archive.extractall(partial, filter="data")
+        with tempfile.TemporaryDirectory() as folder:
+            staged = git.with_index(Path(folder) / "index")
+            staged.bytes("read-tree", commit)
+            staged.bytes("checkout-index", "--all", "--force", f"--prefix={partial}/")
         partial.rename(tree)
     return tree
-
-
-def _git(*args: str) -> bytes:
-    return subprocess.run(
-        ["git", "-C", str(paths.CHECKOUT), *args], check=True, capture_output=True
-    ).stdout
