@@ -110,17 +110,6 @@ RDNA35_DEVICE RopeCacheParams load_params(const RopeCacheParams& p) {
   return loaded;
 }
 
-template <class F>
-RDNA35_DEVICE void for_each_lane(F f) {
-  f(static_cast<int>(thread() % kWaveSize));
-}
-
-template <class V>
-struct PerLane {
-  V value;
-  RDNA35_DEVICE V& operator[](int) { return value; }
-};
-
 template <int kLaneMask>
 RDNA35_DEVICE float from_lane_xor(float x) {
   const int bits = static_cast<int>(as_bits(x));
@@ -133,11 +122,6 @@ RDNA35_DEVICE float from_lane_xor(float x) {
     return as_float(__builtin_amdgcn_permlanex16(bits, bits, 0x76543210,
                                                  0xfedcba98, false, false));
   }
-}
-
-template <int kLaneMask>
-RDNA35_DEVICE void add_from_lane_xor(PerLane<float>& x) {
-  x.value += from_lane_xor<kLaneMask>(x.value);
 }
 
 // An element that all lanes share and the launch does not write: through the
@@ -192,39 +176,29 @@ RDNA35_DEVICE float log_of(float x) {
   return __builtin_amdgcn_logf(x) * 0.693147180559945f;
 }
 
-// The activation types: the two elements of a word as floats, and two floats
-// or the product of two words, rounded once, as a word.
-struct Half {
-  static RDNA35_DEVICE float widen(uint32_t bits) {
-    const uint16_t low = static_cast<uint16_t>(bits);
-    _Float16 value;
-    __builtin_memcpy(&value, &low, sizeof(value));
-    return static_cast<float>(value);
-  }
-  static RDNA35_DEVICE uint32_t narrow(float x) {
-    const _Float16 value = static_cast<_Float16>(x);
-    uint16_t bits;
-    __builtin_memcpy(&bits, &value, sizeof(bits));
-    return bits;
-  }
-  static RDNA35_DEVICE float low(uint32_t word) { return widen(word); }
-  static RDNA35_DEVICE float high(uint32_t word) { return widen(word >> 16); }
-  static RDNA35_DEVICE uint32_t pack(float low, float high) {
-    return narrow(low) | narrow(high) << 16;
-  }
-  static RDNA35_DEVICE uint32_t pack_any(float low, float high) {
-    return pack(low, high);
-  }
-  static RDNA35_DEVICE uint32_t product(uint32_t a, uint32_t b) {
-    typedef _Float16 Pair __attribute__((ext_vector_type(2)));
-    Pair x, y;
-    __builtin_memcpy(&x, &a, sizeof(x));
-    __builtin_memcpy(&y, &b, sizeof(y));
-    x *= y;
-    __builtin_memcpy(&a, &x, sizeof(x));
-    return a;
-  }
-};
+RDNA35_DEVICE float widen_half(uint16_t bits) {
+  _Float16 value;
+  __builtin_memcpy(&value, &bits, sizeof(value));
+  return static_cast<float>(value);
+}
+RDNA35_DEVICE uint32_t narrow_half(float x) {
+  const _Float16 value = static_cast<_Float16>(x);
+  uint16_t bits;
+  __builtin_memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+RDNA35_DEVICE uint32_t pack_half(float low, float high) {
+  return narrow_half(low) | narrow_half(high) << 16;
+}
+RDNA35_DEVICE uint32_t product_half(uint32_t a, uint32_t b) {
+  typedef _Float16 Pair __attribute__((ext_vector_type(2)));
+  Pair x, y;
+  __builtin_memcpy(&x, &a, sizeof(x));
+  __builtin_memcpy(&y, &b, sizeof(y));
+  x *= y;
+  __builtin_memcpy(&a, &x, sizeof(x));
+  return a;
+}
 
 #elif defined(__CUDACC__)
 
@@ -243,20 +217,9 @@ RDNA35_DEVICE const RopeCacheParams& load_params(const RopeCacheParams& p) {
   return p;  // in constant memory already
 }
 
-template <class F>
-RDNA35_DEVICE void for_each_lane(F f) {
-  f(static_cast<int>(thread() % kWaveSize));
-}
-
-template <class V>
-struct PerLane {
-  V value;
-  RDNA35_DEVICE V& operator[](int) { return value; }
-};
-
 template <int kLaneMask>
-RDNA35_DEVICE void add_from_lane_xor(PerLane<float>& x) {
-  x.value += __shfl_xor_sync(0xffffffff, x.value, kLaneMask);
+RDNA35_DEVICE float from_lane_xor(float x) {
+  return __shfl_xor_sync(0xffffffff, x, kLaneMask);
 }
 
 template <class V>
@@ -310,33 +273,21 @@ RDNA35_DEVICE float fused_multiply_add(float a, float b, float c) {
 RDNA35_DEVICE float inverse_sqrt(float x) { return rsqrtf(x); }
 RDNA35_DEVICE float log_of(float x) { return logf(x); }
 
-struct Half {
-  static RDNA35_DEVICE float widen(uint32_t bits) {
-    float x;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(static_cast<uint16_t>(bits)));
-    return x;
-  }
-  static RDNA35_DEVICE uint32_t narrow(float x) {
-    uint16_t bits;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
-    return bits;
-  }
-  static RDNA35_DEVICE float low(uint32_t word) { return widen(word); }
-  static RDNA35_DEVICE float high(uint32_t word) { return widen(word >> 16); }
-  static RDNA35_DEVICE uint32_t pack(float low, float high) {
-    uint32_t word;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-    return word;
-  }
-  static RDNA35_DEVICE uint32_t pack_any(float low, float high) {
-    return pack(low, high);
-  }
-  static RDNA35_DEVICE uint32_t product(uint32_t a, uint32_t b) {
-    uint32_t word;
-    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(word) : "r"(a), "r"(b));
-    return word;
-  }
-};
+RDNA35_DEVICE float widen_half(uint16_t bits) {
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+  return x;
+}
+RDNA35_DEVICE uint32_t pack_half(float low, float high) {
+  uint32_t word;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
+RDNA35_DEVICE uint32_t product_half(uint32_t a, uint32_t b) {
+  uint32_t word;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(word) : "r"(a), "r"(b));
+  return word;
+}
 
 #else
 
@@ -399,42 +350,80 @@ inline float fused_multiply_add(float a, float b, float c) {
 inline float inverse_sqrt(float x) { return 1.0f / sqrtf(x); }
 inline float log_of(float x) { return logf(x); }
 
-struct Half {
-  static float widen(uint32_t bits) {
-    // Exponent and mantissa moved into place, then rebiased by a multiplication
-    // that is exact for denormals too; infinity and NaN keep their exponent.
-    const uint32_t magnitude = bits & 0x7fff;
-    uint32_t wide = magnitude << 13;
-    wide = magnitude >= 0x7c00 ? wide | 0x7f800000
-                               : as_bits(as_float(wide) * 0x1p112f);
-    return as_float(wide | (bits & 0x8000) << 16);
+inline float widen_half(uint16_t bits) {
+  // Exponent and mantissa moved into place, then rebiased by a multiplication
+  // that is exact for denormals too; infinity and NaN keep their exponent.
+  const uint32_t magnitude = bits & 0x7fff;
+  uint32_t wide = magnitude << 13;
+  wide = magnitude >= 0x7c00 ? wide | 0x7f800000
+                             : as_bits(as_float(wide) * 0x1p112f);
+  return as_float(wide | (bits & 0x8000) << 16);
+}
+inline uint32_t narrow_half(float x) {
+  const uint32_t sign = as_bits(x) >> 16 & 0x8000;
+  const uint32_t magnitude = as_bits(x) & 0x7fffffff;
+  if (magnitude > 0x7f800000) return sign | 0x7e00 | (magnitude >> 13 & 0x3ff);
+  if (magnitude >= 0x477ff000) return sign | 0x7c00;  // rounds past 65504
+  if (magnitude < 0x38800000) {
+    // Below the smallest normal: the addition aligns the mantissa to 2^-24
+    // and rounds to nearest even.
+    return sign | (as_bits(as_float(magnitude) + 0.5f) - as_bits(0.5f));
   }
-  static uint32_t narrow(float x) {
-    const uint32_t sign = as_bits(x) >> 16 & 0x8000;
-    const uint32_t magnitude = as_bits(x) & 0x7fffffff;
-    if (magnitude > 0x7f800000)
-      return sign | 0x7e00 | (magnitude >> 13 & 0x3ff);
-    if (magnitude >= 0x477ff000) return sign | 0x7c00;  // rounds past 65504
-    if (magnitude < 0x38800000) {
-      // Below the smallest normal: the addition aligns the mantissa to 2^-24
-      // and rounds to nearest even.
-      return sign | (as_bits(as_float(magnitude) + 0.5f) - as_bits(0.5f));
-    }
-    return sign |
-           (magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13;
-  }
-  static float low(uint32_t word) { return widen(word & 0xffff); }
-  static float high(uint32_t word) { return widen(word >> 16); }
-  static uint32_t pack(float low, float high) {
-    return narrow(low) | narrow(high) << 16;
-  }
-  static uint32_t pack_any(float low, float high) { return pack(low, high); }
-  static uint32_t product(uint32_t a, uint32_t b) {
-    return pack(low(a) * low(b), high(a) * high(b));
-  }
-};
+  return sign | (magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13;
+}
+inline uint32_t pack_half(float low, float high) {
+  return narrow_half(low) | narrow_half(high) << 16;
+}
+inline uint32_t product_half(uint32_t a, uint32_t b) {
+  return pack_half(widen_half(static_cast<uint16_t>(a)) *
+                       widen_half(static_cast<uint16_t>(b)),
+                   widen_half(static_cast<uint16_t>(a >> 16)) *
+                       widen_half(static_cast<uint16_t>(b >> 16)));
+}
 
 #endif
+
+// ---- what targets share ---------------------------------------------------
+
+#if defined(__HIP__) || defined(__CUDACC__)
+
+template <class F>
+RDNA35_DEVICE void for_each_lane(F f) {
+  f(static_cast<int>(thread() % kWaveSize));
+}
+
+template <class V>
+struct PerLane {
+  V value;
+  RDNA35_DEVICE V& operator[](int) { return value; }
+};
+
+template <int kLaneMask>
+RDNA35_DEVICE void add_from_lane_xor(PerLane<float>& x) {
+  x.value += from_lane_xor<kLaneMask>(x.value);
+}
+
+#endif
+
+// The activation types: the two elements of a word as floats, and two floats
+// or the product of two words, rounded once, as a word.
+struct Half {
+  static RDNA35_DEVICE float low(uint32_t word) {
+    return widen_half(static_cast<uint16_t>(word));
+  }
+  static RDNA35_DEVICE float high(uint32_t word) {
+    return widen_half(static_cast<uint16_t>(word >> 16));
+  }
+  static RDNA35_DEVICE uint32_t pack(float low, float high) {
+    return pack_half(low, high);
+  }
+  static RDNA35_DEVICE uint32_t pack_any(float low, float high) {
+    return pack_half(low, high);
+  }
+  static RDNA35_DEVICE uint32_t product(uint32_t a, uint32_t b) {
+    return product_half(a, b);
+  }
+};
 
 // bf16 on all targets. Rounding adds to the word as an integer, which keeps a
 // NaN a NaN as long as the lower half of its word is not all ones. The NaNs
