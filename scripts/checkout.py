@@ -20,6 +20,8 @@ from scripts.pin import Pin, load_pin
 from scripts.series import HERE, Folders, load_series
 
 BRANCH = "refs/heads/series"
+# The branch on which `make repin` merges the series onto another vLLM.
+MOVING = "refs/heads/repin"
 # The commit that was last placed here: what lies beyond it is a developer's work.
 APPLIED = "refs/series/applied"
 # The commit that a run is about to place: there only during that, or when it was interrupted.
@@ -47,7 +49,7 @@ def checkout(
             refuse_unwritten_work(git)
         source = _source_of_new_base(pin, git, cache)
         if source is not None:
-            _place_base(pin, source, folder)
+            place_base(pin, source, folder)
         base = git.text("rev-parse", "base^{commit}")
         placed = list(commits(git, base, series))
         tip = placed[-1][1] if placed else base
@@ -57,19 +59,20 @@ def checkout(
             for patch, _ in placed:
                 print(f"checkout: {patch.name}", flush=True)
             move(git, tip)
-        _write_version(pin, folder)
+        write_version(pin, folder)
         count = f"{len(placed)} patch{'' if len(placed) == 1 else 'es'}"
-        print(f"checkout: {_shown(folder)}: vLLM {pin.version} with {count}: {state}", flush=True)
+        print(f"checkout: {shown(folder)}: vLLM {pin.version} with {count}: {state}", flush=True)
         return tip
 
 
-def _shown(folder: Path) -> str:
+def shown(folder: Path) -> str:
+    """A folder as messages name it."""
     return str(folder.relative_to(paths.ROOT) if folder.is_relative_to(paths.ROOT) else folder)
 
 
 def recover(git: Git) -> None:
     """Brings an interrupted `move` to its end; Fault for a folder that no run of this made."""
-    folder = _shown(git.folder)
+    folder = shown(git.folder)
     if not (git.folder / ".git").is_dir() or git.commit_id(APPLIED) is None:
         raise Fault(f"{folder} is not a checkout that this made; move it away and run this again")
     pending, head = git.commit_id(PENDING), git.commit_id("HEAD")
@@ -97,7 +100,7 @@ def _differing(git: Git, commit: str) -> set[str]:
 
 def refuse_unwritten_work(git: Git) -> None:
     """Fault where the folder has commits or changes that are not in the series' files."""
-    folder = _shown(git.folder)
+    folder = shown(git.folder)
     refuse_uncommitted_work(git)
     if git.commit_id("HEAD") != git.commit_id(APPLIED):
         raise Fault(
@@ -108,8 +111,13 @@ def refuse_unwritten_work(git: Git) -> None:
 
 def refuse_uncommitted_work(git: Git) -> None:
     """Fault where the folder is on another branch, or has changes that are not committed."""
-    folder = _shown(git.folder)
+    folder = shown(git.folder)
     branch = git.text("rev-parse", "--symbolic-full-name", "HEAD")
+    if branch == MOVING:
+        raise Fault(
+            f"{folder} is being moved to another vLLM; go on with `make repin`, or go back with "
+            "`make repin ABORT=1`"
+        )
     if branch != BRANCH:
         name = branch.removeprefix("refs/heads/")
         raise Fault(f"{folder} is on {name}; go back with `git -C {folder} switch series`")
@@ -143,14 +151,14 @@ def _source_of_new_base(pin: Pin, git: Git, cache: Path) -> Source | None:
     if git.folder.exists():
         date, message = git.text("log", "-1", "--format=%ct%n%B", "base").split("\n", 1)
         origin = message.strip().rsplit("Source: ", 1)[-1]
-        from_sdist = origin == sdist_origin(pin) and not repository
+        from_sdist = origin == sdist_origin(pin.sha256) and not repository
         from_git = origin.startswith(git_origin(pin.commit)) and not file
         if (from_sdist or from_git) and int(date) == pin.source_date_epoch:
             return None
     return source or find_source(pin, cache)
 
 
-def _place_base(pin: Pin, source: Source, folder: Path) -> None:
+def place_base(pin: Pin, source: Source, folder: Path) -> None:
     """Makes `folder` a repository with upstream's tree as its one commit, whole or not at all."""
     partial, old = (folder.with_name(f"{folder.name}.{end}") for end in ("partial", "old"))
     for left in (partial, old):
@@ -174,7 +182,7 @@ def _place_base(pin: Pin, source: Source, folder: Path) -> None:
         shutil.rmtree(old)
 
 
-def _write_version(pin: Pin, folder: Path) -> None:
+def write_version(pin: Pin, folder: Path) -> None:
     """Gives the tree the version file that vLLM's build would write, and that git ignores."""
     numbers = ", ".join(part if part.isdigit() else repr(part) for part in pin.version.split("."))
     text = (

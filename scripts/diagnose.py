@@ -9,17 +9,21 @@ from scripts.series import Patch
 
 _FILE = re.compile(r"^diff --git a/(.+) b/(.+)$")
 _INDEX = re.compile(r"^index ([0-9a-f]+)\.\.([0-9a-f]+)")
-_HUNK = re.compile(r"^@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+_HUNK = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 
 
 @dataclass
 class Hunk:
-    """One hunk: its header, its line in the mail, what it expects, and whether it is whole."""
+    """One hunk: its header, its line in the mail, what it does, and whether it is whole."""
 
     header: str
     line: int
+    # The line of the file at which it starts, from 1; 0 for a hunk that fills an empty file.
+    start: int = 0
     # Lines that must be in the file: context and removed lines.
     before: list[str] = field(default_factory=list)
+    # The lines that take their place: context and added lines.
+    after: list[str] = field(default_factory=list)
     # What is wrong with the hunk itself; empty where it is well formed.
     fault: str = ""
 
@@ -59,7 +63,8 @@ def _read_hunk(hunk: Hunk, lines: list[str], number: int) -> int:
     if match is None:
         hunk.fault = "its header is malformed"
         return number
-    old, new = int(match[1] or 1), int(match[2] or 1)
+    hunk.start = int(match[1])
+    old, new = int(match[2] or 1), int(match[3] or 1)
     seen_old = seen_new = 0
     while seen_old < old or seen_new < new:
         line = lines[number] if number < len(lines) else ""
@@ -71,6 +76,8 @@ def _read_hunk(hunk: Hunk, lines: list[str], number: int) -> int:
             return number
         if line[0] in " -":
             hunk.before.append(line[1:])
+        if line[0] in " +":
+            hunk.after.append(line[1:])
         seen_old += line[0] in " -"
         seen_new += line[0] in " +"
         number += 1
@@ -103,7 +110,7 @@ _REDO = (
 def _broken_hunk(git: Git, parent: str, base: str, diff: FileDiff) -> str:
     for number, hunk in enumerate(diff.hunks, 1):
         if hunk.fault:
-            return f"{_name(number, hunk)}: {hunk.fault}; {_RESTORE}"
+            return f"{name(number, hunk)}: {hunk.fault}; {_RESTORE}"
     return ""
 
 
@@ -118,7 +125,7 @@ def _misfit(git: Git, parent: str, base: str, diff: FileDiff) -> str:
     text = git.bytes("cat-file", "blob", blob).decode(errors="replace").split("\n")
     for number, hunk in enumerate(diff.hunks, 1):
         if not any(_runs(text, hunk.before)):
-            return f"{_name(number, hunk)}: {_cause(git, base, diff, blob)}"
+            return f"{name(number, hunk)}: {_cause(git, base, diff, blob)}"
     return ""
 
 
@@ -154,5 +161,6 @@ def _runs(text: list[str], wanted: list[str]) -> Iterator[bool]:
         yield text[start : start + len(wanted)] == wanted
 
 
-def _name(number: int, hunk: Hunk) -> str:
+def name(number: int, hunk: Hunk) -> str:
+    """How messages name a file's `number`th hunk."""
     return f"hunk {number} ({hunk.header.strip()}, line {hunk.line} of the patch)"

@@ -33,9 +33,9 @@ class Source:
     origin: str
 
 
-def sdist_origin(pin: Pin) -> str:
-    """What identifies a tree that comes from the source distribution."""
-    return f"sdist sha256 {pin.sha256}"
+def sdist_origin(sha256: str) -> str:
+    """What identifies a tree that comes from the source distribution of that sha256."""
+    return f"sdist sha256 {sha256}"
 
 
 def git_origin(commit: str) -> str:
@@ -71,7 +71,7 @@ def find_source(pin: Pin, cache: Path = paths.CACHE, python: str = sys.executabl
             _verify(pin, cached, "delete the file to have it downloaded again")
         else:
             _download(pin, cached, python)
-        return Source(cached, sdist_origin(pin))
+        return Source(cached, sdist_origin(pin.sha256))
 
 
 def _verify(pin: Pin, path: Path, remedy: str) -> None:
@@ -96,23 +96,29 @@ def _take_file(pin: Pin, file: Path, cached: Path) -> None:
 
 def _download(pin: Pin, cached: Path, python: str) -> None:
     print(f"fetch: downloading {pin.sdist_name}", flush=True)
-    # pip runs the package's own setup.py to learn its name and version. That needs vLLM's build
-    # requirements, and reports a version that pip takes for a wrong one unless it is told which.
-    settings = {"VLLM_VERSION_OVERRIDE": pin.version, "VLLM_TARGET_DEVICE": "empty"}
     with tempfile.TemporaryDirectory(dir=cached.parent, prefix="incoming-") as folder:
-        command = [python, "-m", "pip", "download", "--no-deps", "--no-binary", ":all:"]
-        command += ["--no-build-isolation", "--dest", folder, f"vllm=={pin.version}"]
-        done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True)
-        copy = Path(folder) / cached.name
-        if done.returncode != 0 or not copy.exists():
-            said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-            reason = said[-1] if said else f"pip ended with status {done.returncode}"
-            raise Fault(
-                f"cannot download vllm {pin.version}: {reason}; with {pin.sdist_name} or vLLM's "
-                "repository at hand give VLLM_SDIST=<file> or VLLM_GIT=<repository>"
-            )
+        copy = download(pin.version, Path(folder), python)
         _verify(pin, copy, "the download is not the pinned file and was not kept")
         copy.replace(cached)
+
+
+def download(version: str, folder: Path, python: str) -> Path:
+    """Has pip put a version's source distribution into `folder`, checked against the index."""
+    # pip runs the package's own setup.py to learn its name and version. That needs vLLM's build
+    # requirements, and reports a version that pip takes for a wrong one unless it is told which.
+    settings = {"VLLM_VERSION_OVERRIDE": version, "VLLM_TARGET_DEVICE": "empty"}
+    command = [python, "-m", "pip", "download", "--no-deps", "--no-binary", ":all:"]
+    command += ["--no-build-isolation", "--dest", str(folder), f"vllm=={version}"]
+    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True)
+    copy = folder / f"vllm-{version}.tar.gz"
+    if done.returncode != 0 or not copy.exists():
+        said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        reason = said[-1] if said else f"pip ended with status {done.returncode}"
+        raise Fault(
+            f"cannot download vllm {version}: {reason}; with {copy.name} or vLLM's "
+            "repository at hand give VLLM_SDIST=<file> or VLLM_GIT=<repository>"
+        )
+    return copy
 
 
 def _from_git(pin: Pin, repository: str, cache: Path) -> Source:
@@ -143,7 +149,7 @@ def _from_git(pin: Pin, repository: str, cache: Path) -> Source:
     return Source(archive, git_origin(commit))
 
 
-def _relative(member: tarfile.TarInfo) -> str | None:
+def relative(member: tarfile.TarInfo) -> str | None:
     """Path of a member below the top folder, or None for the top folder itself."""
     parts = Path(member.name).parts
     if member.name.startswith("/") or ".." in parts:
@@ -159,7 +165,7 @@ def unpack(archive: Path, folder: Path) -> None:
     """Writes upstream's files into `folder`, without what only a source distribution has."""
     with tarfile.open(archive) as tar:
         for member in tar:
-            path = _relative(member)
+            path = relative(member)
             if path is None or member.isdir() or _is_sdist_only(path):
                 continue
             target = folder / path
@@ -179,7 +185,7 @@ def read_member(archive: Path, path: str) -> str:
     """Text of one file of the tree."""
     with tarfile.open(archive) as tar:
         for member in tar:
-            if _relative(member) == path and (content := tar.extractfile(member)):
+            if relative(member) == path and (content := tar.extractfile(member)):
                 return content.read().decode()
     raise Fault(f"{archive.name} has no {path}")
 

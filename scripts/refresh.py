@@ -76,20 +76,30 @@ def refresh(pin: Pin, folder: Path = paths.CHECKOUT, folders: Folders = HERE) ->
         refuse_uncommitted_work(git)
         base, head = git.text("rev-parse", "base^{commit}"), git.text("rev-parse", "HEAD")
         _refuse_moved_series(git, base, head, folders)
-        changes = _changes(git, base, head)
         with tempfile.TemporaryDirectory(dir=paths.BUILD, prefix="refresh-") as name:
-            exported = _export(git, base, head, changes, Path(name))
-            tip = commit_series(git, base, load_series(exported))
-            if git.bytes("diff-tree", "-r", tip, head):
-                raise Fault("the exported series does not make the checkout's tree: not written")
+            exported, tip = export(git, base, head, Path(name))
+            had = git.files(APPLIED).keys() - git.files("base").keys()
             if git.commit_id(WRITING) != head:
-                _refuse_foreign_files(git, exported, folders)
+                _refuse_foreign_files(had, exported, folders)
             git.bytes("update-ref", WRITING, head)
-            written = _write(git, exported, folders)
+            written = write(exported, folders, had)
         # The same trees with the commits that every other checkout has.
         move(git, tip)
         git.bytes("update-ref", "-d", WRITING)
         return written
+
+
+def export(git: Git, base: str, head: str, into: Path) -> tuple[Folders, str]:
+    """Writes the commits from `base` to `head` into the folder `into`, as a series.
+
+    Returns where the series lies, and the id of its last commit when it is applied to `base`.
+    Fault where the commits are no series, or the series would not make the tree of `head`.
+    """
+    exported = _export(git, base, head, _changes(git, base, head), into)
+    tip = commit_series(git, base, load_series(exported))
+    if git.bytes("diff-tree", "-r", tip, head):
+        raise Fault("the exported series does not make the checkout's tree: not written")
+    return exported, tip
 
 
 def stale(pin: Pin, folder: Path = paths.CHECKOUT, folders: Folders = HERE) -> list[str]:
@@ -119,9 +129,9 @@ def _refuse_moved_series(git: Git, base: str, head: str, folders: Folders) -> No
         )
 
 
-def _refuse_foreign_files(git: Git, exported: Folders, folders: Folders) -> None:
+def _refuse_foreign_files(places: Set[str], exported: Folders, folders: Folders) -> None:
     """Fault where a file of the export would replace one that the series did not have."""
-    had = {home_of(place) for place in git.files(APPLIED).keys() - git.files("base").keys()}
+    had = {home_of(place) for place in places}
     for claim, new, old in (
         ("Overlay", exported.overlay, folders.overlay),
         ("Csrc", exported.csrc, folders.csrc),
@@ -245,9 +255,12 @@ def _ends_in_trailers(lines: list[str]) -> bool:
     return len(lines) > 1 and colon == ": " and name.replace("-", "").isalpha()
 
 
-def _write(git: Git, exported: Folders, folders: Folders) -> list[str]:
-    """Brings the series' folders to what was exported; returns what changed."""
-    ours = [home_of(place) for place in git.files(APPLIED).keys() - git.files("base").keys()]
+def write(exported: Folders, folders: Folders, had: Set[str]) -> list[str]:
+    """Brings the series' folders to what was exported; returns what changed, as shown.
+
+    `had` are the places in vLLM of the files that the series had: those that it has no more go.
+    """
+    ours = [home_of(place) for place in had]
     before = {claim: {path for c, path in ours if c == claim} for claim in ("Overlay", "Csrc")}
     mails = {file.name for file in patch_files(folders.patches)}
     written = _mirror(exported.overlay, folders.overlay, before["Overlay"])

@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import os
+import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -33,11 +34,12 @@ SDIST_ONLY = {
 }
 
 
-def write_sdist(path: Path, version: str, files: dict[str, str]) -> None:
+def write_sdist(path: Path, version: str, files: dict[str, str], date: int = 0) -> None:
     """A source distribution with these files (`.sh` files executable)."""
     with tarfile.open(path, "w:gz") as tar:
-        for name, text in (files | SDIST_ONLY).items():
+        for name, text in (SDIST_ONLY | files).items():
             member = tarfile.TarInfo(f"vllm-{version}/{name}")
+            member.mtime = date
             member.size = len(text.encode())
             member.mode = 0o775 if name.endswith(".sh") else 0o664
             tar.addfile(member, io.BytesIO(text.encode()))
@@ -62,6 +64,11 @@ class SmallProject:
     def upstream_becomes(self, files: dict[str, str]) -> None:
         """Moves the pin to a vLLM with these files."""
         write_sdist(self.sdist, self.pin.version, files)
+        self.pin = dataclasses.replace(self.pin, sha256=sha256_of(self.sdist))
+
+    def upstream_is(self, sdist: Path) -> None:
+        """Moves the pin to the vLLM of a source distribution."""
+        shutil.copyfile(sdist, self.sdist)
         self.pin = dataclasses.replace(self.pin, sha256=sha256_of(self.sdist))
 
     def checkout(self) -> str:

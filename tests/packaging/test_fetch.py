@@ -39,7 +39,7 @@ def fake_pip(folder: Path, body: str) -> str:
 def test_cached_file_is_used_without_network(project: SmallProject) -> None:
     source = find(project)
     assert source.archive == project.sdist
-    assert source.origin == sdist_origin(project.pin)
+    assert source.origin == sdist_origin(project.pin.sha256)
 
 
 def test_tampered_cache_is_refused_with_both_hashes(project: SmallProject) -> None:

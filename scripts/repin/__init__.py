@@ -1,0 +1,1 @@
+"""Moves the pin to another release of vLLM."""
