@@ -3,7 +3,7 @@
 #   PYTHON=<interpreter>  one that already has torch: nothing is installed, what is missing is named
 
 .DEFAULT_GOAL := help
-.PHONY: help wheel test test-fast test-gpu bench bench-e2e budget op checkout refresh lint clean
+.PHONY: help wheel test test-fast test-gpu bench bench-e2e budget op checkout refresh compat repin lint clean
 
 # The interpreter that makes .venv: the first of these that vLLM supports.
 found := $(PYTHON)
@@ -63,6 +63,14 @@ checkout: ## the patched vLLM tree: build/vllm (VLLM_SDIST=<file> or VLLM_GIT=<r
 refresh: ## writes patches/, vllm_overlay/ and csrc/ back from the commits in build/vllm
 	$(call need,checkout)
 	@$(python) -m scripts.refresh
+
+compat: ## the series tried on VLLM=<version or git checkout>, patch by patch: build/compat/*.md
+	@VLLM_SDIST= $(found) -m scripts.venv test
+	@$(python) -m scripts.compat "$(VLLM)"
+
+repin: ## moves the pin to VLLM=<version>, or stops at a conflict (ABORT=1: goes back)
+	$(call need,checkout)
+	@$(python) -m scripts.repin $(if $(filter-out 0,$(ABORT)),--abort) $(VLLM)
 
 lint: ## vLLM's settings over what goes into vLLM, ours over the rest
 	$(call need,lint)

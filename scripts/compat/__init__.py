@@ -1,0 +1,1 @@
+"""Tries the series on another vLLM, patch by patch."""

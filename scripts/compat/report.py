@@ -1,0 +1,86 @@
+"""The table of a series on another vLLM."""
+
+import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from scripts.compat.tests import Outcome
+from scripts.transplant import Fit, State
+
+# Lines of upstream's change that are shown of one conflict.
+MOST_LINES = 40
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that the table says."""
+
+    target: str
+    pinned: str
+    # The commit of the series in build/vllm: its contents, in short.
+    series: str
+    date: datetime.date
+    fits: Sequence[Fit]
+    tests: Outcome
+    # Test file -> the patch that it needs and that does not fit.
+    left_out: Mapping[str, str]
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the whole series fits and no test fails."""
+        return not self.tests.failed and all(fit.state is not State.CONFLICT for fit in self.fits)
+
+
+def as_markdown(report: Report) -> str:
+    """The table, the conflicts and the tests."""
+    lines = [
+        f"# The series on vLLM {report.target}",
+        "",
+        f"{report.date}, `make compat VLLM={report.target}`; the series on vLLM {report.pinned} is "
+        f"commit {report.series[:12]}.",
+        "",
+        "| patch | result | where |",
+        "| --- | --- | --- |",
+    ]
+    for fit in report.fits:
+        where = "<br>".join(_cell(f"`{c.path}`: {c.reason}") for c in fit.conflicts)
+        name = fit.patch.name.removeprefix("patches/").removesuffix(".patch")
+        lines.append(f"| {name} | {fit.state.value} | {where} |")
+    lines += _conflicts(report.fits)
+    return "\n".join([*lines, *_tests(report)]) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _conflicts(fits: Sequence[Fit]) -> list[str]:
+    """What upstream has changed at each conflict, and which patches were missing by then."""
+    lines: list[str] = []
+    missing: list[str] = []
+    for fit in fits:
+        for conflict in fit.conflicts:
+            lines += ["", f"## {fit.patch.name}: {conflict.path}", "", f"{conflict.reason}."]
+            if missing:
+                lines += ["", f"Tried without {', '.join(missing)}."]
+            if conflict.changed:
+                shown = conflict.changed[:MOST_LINES]
+                left = len(conflict.changed) - len(shown)
+                more = [f"and {left} lines more"] if left else []
+                lines += ["", "```diff", *shown, *more, "```"]
+        if fit.state is State.CONFLICT:
+            missing.append(fit.patch.name)
+    return lines
+
+
+def _tests(report: Report) -> list[str]:
+    tests = report.tests
+    failed, not_run = sum(tests.failed.values()), sum(tests.not_run.values())
+    lines = ["", "## Tests", ""]
+    lines.append(f"{tests.passed} passed, {failed} failed, {not_run} skipped.")
+    items = [f"{count} failed: {reason}" for reason, count in tests.failed.items()]
+    items += [f"{count} skipped: {reason}" for reason, count in tests.not_run.items()]
+    items += [f"{file} not run: it needs {patch}" for file, patch in report.left_out.items()]
+    if items:
+        lines += ["", *(f"- {item}" for item in items)]
+    return lines
