@@ -7,13 +7,14 @@ import copy
 import dataclasses
 from typing import Any
 
-from vllm.config import AttentionConfig, CompilationConfig, VllmConfig
+from vllm.config import AttentionConfig, CompilationConfig, KVTransferConfig, VllmConfig
 from vllm.config.vllm import OptimizationLevel
 
-from simulation.models import QWEN3, vllm_config
+from simulation.hf_configs import QWEN3
+from simulation.models import vllm_config
 
 # What differs from one process, run or model folder to the next.
-_LEFT_OUT = ("instance_id", "model_config", "quant_config", "static_forward_context")
+_LEFT_OUT = ("instance_id", "engine_id", "model_config", "quant_config", "static_forward_context")
 
 
 def configure(
@@ -25,7 +26,8 @@ def configure(
     passes: dict[str, Any] | None = None,
     attention: dict[str, Any] | None = None,
     model: dict[str, Any] | None = None,
-    configs: dict[str, Any] | None = None,
+    backend_of_compilation: str = "",
+    kv_connector: str | None = None,
     **compilation: Any,
 ) -> VllmConfig:
     """The configuration that vLLM resolves.
@@ -39,7 +41,8 @@ def configure(
         passes: PassConfig's settings.
         attention: AttentionConfig's other settings.
         model: ModelConfig's other settings.
-        configs: VllmConfig's other settings.
+        backend_of_compilation: CompilationConfig's backend.
+        kv_connector: Name of a KV connector that takes and gives.
         compilation: CompilationConfig's other settings.
 
     Raises:
@@ -47,14 +50,19 @@ def configure(
     """
     # Mutable settings are the configuration's from here on.
     compilation = copy.deepcopy(compilation)
+    transfer = None
+    if kv_connector is not None:
+        transfer = KVTransferConfig(kv_connector=kv_connector, kv_role="kv_both")
     return vllm_config(
         hf_config,
         model={"dtype": dtype, **(model or {})},
         cache={"cache_dtype": cache_dtype},
         attention_config=AttentionConfig(backend=backend, **(attention or {})),
-        compilation_config=CompilationConfig(pass_config=dict(passes or {}), **compilation),
+        compilation_config=CompilationConfig(
+            backend=backend_of_compilation, pass_config=dict(passes or {}), **compilation
+        ),
         optimization_level=OptimizationLevel(level),
-        **(configs or {}),
+        kv_transfer_config=transfer,
     )
 
 

@@ -57,12 +57,14 @@ class Machine:
     arch: the GPU's architecture, one of the stand-in amdsmi's.
     tree: "patched" (the checkout) or "pristine" (its base commit).
     op: whether the op library is loaded.
+    aiter: whether an AITER is installed: the stand-in in aiter_stand_in/.
     env: more environment variables.
     """
 
     arch: str = "gfx1151"
     tree: str = "patched"
     op: bool = True
+    aiter: bool = False
     env: tuple[tuple[str, str], ...] = ()
 
 
@@ -83,7 +85,9 @@ class _Process:
             )
 
     def _environment(self, machine: Machine, tree: Path) -> dict[str, str]:
-        path = (_HERE / "stand_ins", self._metadata(), tree, _HERE.parent, paths.ROOT)
+        path = [_HERE / "stand_ins", self._metadata(), tree, _HERE.parent, paths.ROOT]
+        if machine.aiter:
+            path.insert(0, _HERE / "aiter_stand_in")
         # Without byte code in its files, vLLM takes a minute to import.
         dropped = ("VLLM_", "PYTEST_", "PYTHONDONTWRITEBYTECODE")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
@@ -195,14 +199,18 @@ class _Simulated:
 
 
 def simulated(
-    arch: str = "gfx1151", tree: str = "patched", op: bool = True, env: dict[str, str] | None = None
+    arch: str = "gfx1151",
+    tree: str = "patched",
+    op: bool = True,
+    aiter: bool = False,
+    env: dict[str, str] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Run the decorated function on a simulated machine (see `Machine`).
 
     The function is found by its name in its module, so it must be at module level. Its arguments
     and its result are pickled; its assertions fail the test with the worker's traceback.
     """
-    machine = Machine(arch, tree, op, tuple(sorted((env or {}).items())))
+    machine = Machine(arch, tree, op, aiter, tuple(sorted((env or {}).items())))
 
     def decorate(body: Callable[..., Any]) -> Callable[..., Any]:
         return _as_function(_Simulated(body, machine))

@@ -7,23 +7,7 @@ from typing import Any
 
 from vllm.config import CacheConfig, ModelConfig, VllmConfig
 
-QWEN3 = {
-    "architectures": ["Qwen3ForCausalLM"],
-    "model_type": "qwen3",
-    "hidden_size": 256,
-    "intermediate_size": 512,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 128,
-    "vocab_size": 1024,
-    "max_position_embeddings": 4096,
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 1e6,
-    "torch_dtype": "bfloat16",
-    "tie_word_embeddings": True,
-    "hidden_act": "silu",
-}
+from simulation.hf_configs import QWEN3
 
 
 def model_config(hf_config: dict[str, Any] = QWEN3, **arguments: Any) -> ModelConfig:

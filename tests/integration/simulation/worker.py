@@ -28,8 +28,12 @@ def become_a_rocm_machine(tree: Path, op_library: Path | None) -> None:
     if op_library is not None:
         torch.ops.load_library(op_library)
 
+    from vllm.model_executor.models import registry
     from vllm.platforms import rocm
 
+    # vLLM looks at each model class in a process of its own, so as not to touch a GPU in this
+    # one. There is none, and such a process takes ten seconds.
+    registry._run_in_subprocess = lambda look: look()
     rocm.RocmPlatform.device_type = "cpu"
     rocm.RocmPlatform.dispatch_key = "CPU"
     torch.accelerator.empty_cache = lambda: None

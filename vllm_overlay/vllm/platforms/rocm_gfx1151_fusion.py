@@ -29,6 +29,17 @@ _KV_CACHE_UPDATE = "vllm::unified_kv_cache_update"
 _DECIDED = "_gfx1151_fusions_decided"
 
 
+def has_gfx1151_fusions() -> bool:
+    """Whether this is gfx1151, with ROCM_ATTN the class that can fuse."""
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_rocm():
+        return False
+    from vllm.platforms.rocm import on_gfx1151
+
+    return on_gfx1151() and _find_absence_reason() is None
+
+
 def decide_fusions(vllm_config: "VllmConfig") -> None:
     """Set the flags that are still unset, and refuse those that cannot be honoured.
 
@@ -102,16 +113,22 @@ def keep_kv_cache_update_in_graph(vllm_config: "VllmConfig") -> None:
 
 def _find_unfusable_reason(vllm_config: "VllmConfig") -> str | None:
     """Why no layer of the model can be fused; None if one can."""
-    if not envs.VLLM_ROCM_USE_GFX1151_ATTN:
-        return "VLLM_ROCM_USE_GFX1151_ATTN=0 turns it off"
-    if not op.available():
-        return f"this build has no rdna35_rope_cache: {op.unavailable_reason()}"
     return (
-        _find_compilation_reason(vllm_config)
+        _find_absence_reason()
+        or _find_compilation_reason(vllm_config)
         or _find_model_reason(vllm_config.model_config)
         or _find_kv_cache_reason(vllm_config)
         or _find_layer_reason(vllm_config)
     )
+
+
+def _find_absence_reason() -> str | None:
+    """Why no model can be fused here."""
+    if not envs.VLLM_ROCM_USE_GFX1151_ATTN:
+        return "VLLM_ROCM_USE_GFX1151_ATTN=0 turns it off"
+    if not op.available():
+        return f"this build has no rdna35_rope_cache: {op.unavailable_reason()}"
+    return None
 
 
 def _find_compilation_reason(vllm_config: "VllmConfig") -> str | None:
