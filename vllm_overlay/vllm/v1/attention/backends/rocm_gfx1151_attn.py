@@ -19,6 +19,7 @@ from vllm.v1.attention.backends.triton_attn import (
     TritonAttentionImpl,
 )
 from vllm.v1.attention.ops import rdna35_rope_cache as op
+from vllm.v1.attention.rope_kvcache_traits import RopeKVCacheTraits
 from vllm.v1.kv_cache_interface import KVCacheLayout, is_quantized_kv_cache
 
 logger = init_logger(__name__)
@@ -52,6 +53,16 @@ class RocmGfx1151AttentionBackend(TritonAttentionBackend):
 class RocmGfx1151AttentionImpl(TritonAttentionImpl):
     """Triton's attention with RoPE (and the norms) fused with the cache write."""
 
+    rope_kvcache_traits = RopeKVCacheTraits(
+        checks_head_size=True,
+        adjacent_pairs=False,
+        mixed_dtypes=False,
+        weight_offset=True,
+        v_norm=True,
+        separate_outputs=True,
+        without_slots=True,
+    )
+
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self._unfused_reason = self._find_unfused_reason()
@@ -81,6 +92,9 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
         except RuntimeError as e:
             self._unfused_reason = f"the kernels do not load: {e}"
             self._warn_unfused(self._unfused_reason)
+
+    def rope_kvcache_unfused_reason(self) -> str | None:
+        return self._unfused_reason
 
     def fused_rope_kvcache_supported(self) -> bool:
         return self._unfused_reason is None

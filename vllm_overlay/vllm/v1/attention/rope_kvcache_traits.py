@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+"""What an attention implementation declares about its fused RoPE hooks."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RopeKVCacheTraits:
+    """What `do_rope_and_kv_cache_update` and `do_qk_norm_rope_kvcache_update` do.
+
+    The defaults are what the hooks of AITER's implementations do.
+
+    Attributes:
+        checks_head_size: The implementation says for itself which head sizes its
+            hooks take: `fused_*_supported` is False for any other.
+        adjacent_pairs: They rotate in the GPT-J style as well.
+        mixed_dtypes: They take a cos/sin cache and norm weights of any dtype. If
+            not: the cache is of the activations' dtype, and both norm weights are
+            of that or fp32.
+        weight_offset: The norm adds `weight_offset` to the weights (GemmaRMSNorm).
+        v_norm: V is normed as well if there is a `v_out`.
+        separate_outputs: The hook without norms writes to `query_out` and
+            `key_out`, so the projection's output is not overwritten.
+        without_slots: They are called without a slot mapping too, and then define
+            their outputs and write no cache.
+
+    """
+
+    checks_head_size: bool = False
+    adjacent_pairs: bool = True
+    mixed_dtypes: bool = True
+    weight_offset: bool = False
+    v_norm: bool = False
+    separate_outputs: bool = False
+    without_slots: bool = False
