@@ -3,7 +3,7 @@
 #   PYTHON=<interpreter>  one that already has torch: nothing is installed, what is missing is named
 
 .DEFAULT_GOAL := help
-.PHONY: help wheel test test-fast test-gpu bench bench-e2e budget op checkout refresh compat repin lint clean
+.PHONY: help wheel test test-fast test-gpu bench bench-e2e budget op checkout refresh stage compat repin lint clean
 
 # The interpreter that makes .venv: the first of these that vLLM supports.
 found := $(PYTHON)
@@ -63,6 +63,10 @@ checkout: ## the patched vLLM tree: build/vllm (VLLM_SDIST=<file> or VLLM_GIT=<r
 refresh: ## writes patches/, vllm_overlay/ and csrc/ back from the commits in build/vllm
 	$(call need,checkout)
 	@$(python) -m scripts.refresh
+
+stage: ## the upstream pull request: branch stage of build/vllm, and build/stage
+	$(call need,lint)
+	@$(python) -m scripts.stage
 
 compat: ## the series tried on VLLM=<version or git checkout>, patch by patch: build/compat/*.md
 	@VLLM_SDIST= $(found) -m scripts.venv test

@@ -12,8 +12,10 @@ from scripts.linters import layout_faults, run, tool, type_faults
 from scripts.pin import load_pin
 from scripts.refresh import stale
 from scripts.series import Series, files_below, load_series
+from scripts.stage.commits import UPSTREAM
 
 OURS = ("scripts", "tests")
+DOCS = ("README.md", "CONTRIBUTING.md", "Makefile", "CMakeLists.txt", "pin.toml", "upstream")
 LICENSE_MARK = "SPDX-License-Identifier: Apache-2.0"
 UPSTREAM_MARK = "SPDX-FileCopyrightText: Copyright contributors to the vLLM project"
 SOURCES = (".py", ".h", ".cpp", ".cu", ".cuh", ".S")
@@ -27,16 +29,12 @@ def lint_ours() -> list[str]:
     found = run([tool("ruff"), "check", "--quiet", "--output-format=concise", *OURS])
     found += layout_faults(run([tool("ruff"), "format", "--diff", "--quiet", *OURS]))
     found += type_faults(run([tool("mypy"), f"--python-executable={paths.VENV_PYTHON}"]))
-    names = [*OURS, "README.md", "Makefile", "CMakeLists.txt", "pin.toml"]
-    return found + run([tool("typos"), "--format=brief", *names])
+    return found + run([tool("typos"), "--format=brief", *OURS, *DOCS])
 
 
 def lint_series(series: Series) -> list[str]:
     """Form of the mails, claims, and that `make refresh` would write just these files."""
-    found = []
-    for number, patch in enumerate(series.patches, 1):
-        found += patch_form.faults(patch, number, paths.ROOT)
-    found += [f"{path}:1: no patch claims it" for path in series.unclaimed]
+    found = patch_form.series_faults(series, paths.PATCHES, paths.ROOT)
     for path in stale(load_pin()):
         found.append(f"{path}:1: not as `make refresh` writes it; run it")
     return found
@@ -61,6 +59,9 @@ def main() -> None:
     series = load_series()
     checks = {
         "patch form": lambda: lint_series(series),
+        "upstream's mails": lambda: patch_form.series_faults(
+            load_series(UPSTREAM), UPSTREAM.patches, paths.ROOT
+        ),
         "licence lines": lint_headers,
         "scripts and tests": lint_ours,
         "vLLM's settings": lint_vllm.lint,

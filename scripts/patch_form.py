@@ -3,13 +3,31 @@
 import re
 from pathlib import Path
 
-from scripts.series import Patch, message_of
+from scripts.series import Patch, Series, message_of
 
 # From "vLLM's" convention and git's own: a subject fits one line of `git log --oneline`.
 SUBJECT_LIMIT = 72
 
 _SUBJECT = re.compile(r"^Subject: (.*(?:\n .*)*)", re.MULTILINE)
+# How a reason says when the patch can go.
+_END = re.compile(r"\b(?:go|goes|ends?|until)\b")
+_TRAILER = re.compile(r"^(?:Why here|Test|Overlay|Csrc): ")
+_LISTED = re.compile(r"^(?:Test: |Overlay: |Csrc: |diff --git )")
 _TEST = re.compile(r"^Test: (\S+?)(?:::(\S+))?$")
+
+
+def series_faults(series: Series, folder: Path, root: Path) -> list[str]:
+    """`file:line: what is wrong` for each fault of a series' mails, and of what lies beside them.
+
+    `folder` is where the mails are; other arguments as of `faults`.
+    """
+    found = []
+    for number, patch in enumerate(series.patches, 1):
+        found += faults(patch, number, root)
+    found += [f"{path}:1: no patch claims it" for path in series.unclaimed]
+    mails = {patch.path for patch in series.patches}
+    strays = (file for file in sorted(folder.iterdir()) if file not in mails)
+    return found + [f"{folder.name}/{file.name}:1: is no mail of the series" for file in strays]
 
 
 def faults(patch: Patch, number: int, root: Path) -> list[str]:
@@ -24,6 +42,7 @@ def faults(patch: Patch, number: int, root: Path) -> list[str]:
     found += _head_faults(text)
     found += _message_faults(message_of(text), root)
     found += _added_line_faults(text)
+    found += _twice_faults(text)
     return [f"{patch.name}:{line}: {fault}" for line, fault in sorted(found)]
 
 
@@ -49,15 +68,37 @@ def _message_faults(message: str, root: Path) -> list[tuple[int, str]]:
     lines = message.split("\n")
     last = len(message.rstrip().split("\n"))
     found = [(n, "ends in white space") for n, line in _numbered(lines) if line != line.rstrip()]
-    reasons = [line for line in lines if re.match(r"Why here: +\S", line)]
+    reasons = [n for n, line in _numbered(lines) if re.match(r"Why here: +\S", line)]
     if len(reasons) != 1:
         found.append((last, "no one `Why here:` line, which says why the patch is here and ends"))
+    elif not _END.search(_paragraph(lines, reasons[0])):
+        found.append((reasons[0], "`Why here:` does not say when the patch goes (`goes when ...`)"))
     tests = [(n, line) for n, line in _numbered(lines) if line.startswith("Test:")]
     if not tests:
         found.append((last, "no `Test:` line, which names the test that fails without the patch"))
     for n, line in tests:
         if fault := _test_fault(line, root):
             found.append((n, fault))
+    return found
+
+
+def _paragraph(lines: list[str], first: int) -> str:
+    """The text from line `first` on, up to the next trailer or empty line."""
+    rest = lines[first:]
+    end = next((n for n, line in enumerate(rest) if not line or _TRAILER.match(line)), len(rest))
+    return " ".join([lines[first - 1], *rest[:end]])
+
+
+def _twice_faults(text: str) -> list[tuple[int, str]]:
+    """Trailers, and files in the diff, that are there already further up."""
+    seen: dict[str, int] = {}
+    found = []
+    for n, line in _numbered(text.split("\n")):
+        if not _LISTED.match(line):
+            continue
+        if line in seen:
+            found.append((n, f"`{line}` is in line {seen[line]} already"))
+        seen.setdefault(line, n)
     return found
 
 

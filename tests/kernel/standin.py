@@ -3,7 +3,6 @@ libraries that lead to it, and processes that run the op library against them.""
 
 import dataclasses
 import hashlib
-import importlib.util
 import json
 import os
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts import paths
+from scripts.in_tree import hip_headers
 from scripts.lock import held
 
 SOURCES = Path(__file__).parent / "standin_hip"
@@ -117,15 +117,6 @@ class Standin:
         assert done.returncode == 0, done.stdout + done.stderr
         lines = log.read_text().splitlines() if log.exists() else []
         return Result(done.stdout, [json.loads(line) for line in lines])
-
-
-def hip_headers() -> Path:
-    """HIP's headers, as the triton package carries them."""
-    spec = importlib.util.find_spec("triton")
-    assert spec is not None and spec.origin is not None, "triton, which carries them, is missing"
-    folder = Path(spec.origin).parent / "backends/amd/include"
-    assert (folder / "hip/hip_runtime_api.h").is_file(), folder
-    return folder
 
 
 def make(library: Path, scratch: Path) -> Standin:

@@ -1,12 +1,10 @@
 """The op in vLLM's own ROCm build: the patched sources, hipified by vLLM's own script, compiled
 for host and device as ROCm's compiler does, and run against the stand-in HIP runtime."""
 
-import importlib.util
 import json
 import re
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from scripts import in_tree
 from scripts.op import tool
 from scripts.pin import load_pin
 from tests.kernel import op, standin
@@ -26,45 +25,12 @@ pytestmark = [
     ),
 ]
 
-OP = "csrc/rocm/rdna35_rope_cache"
-BUILT = "gfx1150, gfx1151"
-
-
-def _package(name: str) -> Path:
-    spec = importlib.util.find_spec(name)
-    assert spec is not None and spec.submodule_search_locations, f"{name} is missing"
-    return Path(spec.submodule_search_locations[0])
-
-
-def _hip(source: Path, output: Path, *flags: str) -> None:
-    """What hipcc does with a source of _rocm_C's: HIP's wrapper and headers, vLLM's flags."""
-    resources = _package("clang_tidy") / "data/lib/clang/22"
-    command = [
-        *(str(_package("ziglang") / "zig"), "clang", "-x", "hip"),
-        "--target=x86_64-unknown-linux-gnu",
-        *("-resource-dir", str(resources), "-nogpuinc", "-nogpulib", "-fuse-cuid=none"),
-        *("-isystem", str(resources / "include/cuda_wrappers")),
-        *("-idirafter", str(standin.hip_headers())),
-        *("-include", "__clang_hip_runtime_wrapper.h", "-D__HIP_PLATFORM_AMD__"),
-        *("-DUSE_ROCM", "-DENABLE_FP8", "-U__HIP_NO_HALF_CONVERSIONS__", "-fno-gpu-rdc"),
-        *("-Werror=unused-variable", "-std=c++20", "-fPIC", "-O3", "-ffp-contract=off"),
-        f'-DRDNA35_ARCHITECTURES="{BUILT}"',
-        *("--offload-arch=gfx1151", *flags, str(source), "-o", str(output)),
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
 
 @pytest.fixture(scope="session")
 def hipified(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """csrc/ as vLLM's build has it: copied, with the device source in HIP's terms."""
     folder = tmp_path_factory.mktemp("hipified") / "csrc"
-    command = [
-        sys.executable,
-        *("cmake/hipify.py", "-p", "csrc", "-o", str(folder), f"{OP}/rocm.cu"),
-    ]
-    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    in_tree.hipify(checkout, folder)
     return folder
 
 
@@ -76,29 +42,16 @@ def rocm_c(
     folder = tmp_path_factory.mktemp("rocm_c")
     runtime = standin.make(op_library, folder).runtime("rocm")
     torch_folder = Path(torch.__file__).parent
-    sources = [
-        checkout / "csrc/rocm/torch_bindings.cpp",
-        *(checkout / OP / name for name in ("binding.cpp", "checks.cpp", "host.cpp")),
-        standin.SOURCES / "rocm_c.cpp",
-    ]
+    sources = [*(checkout / name for name in in_tree.HOST_SOURCES), standin.SOURCES / "rocm_c.cpp"]
     objects = [folder / f"{source.stem}.o" for source in sources]
 
     def compile_one(source: Path, output: Path) -> None:
-        command = [
-            *("g++", "-c", "-fPIC", "-std=c++20", "-O1", "-ffp-contract=off", "-Wall", "-Werror"),
-            *("-Wno-unused-function", "-DTORCH_EXTENSION_NAME=_rocm_C"),
-            *("-DVLLM_ROCM_RDNA35", "-DVLLM_SKIP_SKINNY_GEMMS", f"-I{hipified}"),
-            *(f"-isystem{torch_folder}/include/{each}" for each in ("torch/csrc/api/include", "")),
-            f"-isystem{sysconfig.get_path('include')}",
-            *(str(source), "-o", str(output)),
-        ]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+        in_tree.compile_host(source, hipified, output)
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(compile_one, sources, objects))
     device = folder / "rocm.o"
-    _hip(hipified / "rocm/rdna35_rope_cache/rocm.hip", device, "--cuda-host-only", "-c")
+    in_tree.compile_device(hipified, device, "--cuda-host-only", "-c")
     # What the driver would bundle for the architectures, for the one that the stand-in looks at.
     image = op_library.parent / "gfx1151/rdna35_rope_cache.hsaco"
     fatbin = folder / "fatbin.S"
@@ -131,7 +84,7 @@ def test_device_code_built_by_rocms_headers_keeps_the_budget(
     hipified: Path, tmp_path: Path
 ) -> None:
     assembly = tmp_path / "rocm.s"
-    _hip(hipified / "rocm/rdna35_rope_cache/rocm.hip", assembly, "--cuda-device-only", "-S")
+    in_tree.compile_device(hipified, assembly, "--cuda-device-only", "-S")
     fields: dict[str, list[int]] = {}
     for name, value in re.findall(r"^ +\.([a-z_]+): +(\d+)$", assembly.read_text(), re.MULTILINE):
         fields.setdefault(name, []).append(int(value))
@@ -202,7 +155,7 @@ def test_a_device_without_code_is_named_with_what_is_built(run: Callable[..., Re
         assert result.output.startswith(f"RuntimeError: rdna35_rope_cache: {doing} rdna35_")
         assert result.output.endswith(
             " on cuda:0 (gfx942:sramecc+:xnack-) failed: hipErrorNoBinaryForGpu; "
-            f"the build has code for {BUILT}\n"
+            f"the build has code for {in_tree.BUILT}\n"
         )
         assert len(result.named("hipGetLastError")) == 1
 

@@ -63,6 +63,15 @@ def test_good_patch_has_no_fault(root: Path) -> None:
         ("It had a number.", "It had a number. ", 6, "ends in white space"),
         ("Why here: up", "Reason: up", 9, "`Why here:`"),
         (": upstream has the fault; goes away when upstream takes it.", ":", 9, "`Why here:`"),
+        ("; goes away when upstream takes it.", ".", 8, "does not say when the patch goes"),
+        ("It had a number.", "Overlay: vllm/a.py\nOverlay: vllm/a.py", 7, "is in line 6 already"),
+        (
+            "Test: tests",
+            "Test: tests/test_lines.py\nTest: tests/test_lines.py\nTest: tests",
+            10,
+            "9",
+        ),
+        ("+line one", "+line one\ndiff --git a/vllm/long.txt b/vllm/long.txt", 19, "11 already"),
         ("Test: ", "Tested: ", 9, "no `Test:` line"),
         ("Test: tests/test_lines.py", "Test: tests/test_gone.py", 9, "there is no tests/test_gone"),
         ("::test_names", "::test_name", 9, "tests/test_lines.py has no test_name"),
@@ -95,6 +104,21 @@ def test_mail_edited_by_hand_is_told(project: SmallProject) -> None:
     file.write_text(file.read_text() + "-- \n2.40.0\n")
     project.checkout()
     assert stale(project.pin, project.tree, project.folders) == [f"patches/{file.name}"]
+
+
+def test_reason_may_go_on_over_lines(root: Path) -> None:
+    mail = MAIL.replace("fault; goes away", "fault, and this\nis a long reason; goes away")
+    assert faults(root, mail) == []
+
+
+def test_files_beside_the_mails_and_gaps_in_the_series_are_told(project: SmallProject) -> None:
+    project.with_series()
+    folder = project.folders.patches
+    (folder / "0001-Name-two-lines.patch.orig").write_text("")
+    (folder / "0002-ROCm-Declare-the-second-op.patch").rename(folder / "0003-Later.patch")
+    found = patch_form.series_faults(load_series(project.folders), folder, project.root)
+    assert "patches/0001-Name-two-lines.patch.orig:1: is no mail of the series" in found
+    assert any(f.startswith("patches/0003-Later.patch:1: ") and "0002-" in f for f in found)
 
 
 def test_unclaimed_files_are_told_but_for_those_that_stay_here(project: SmallProject) -> None:

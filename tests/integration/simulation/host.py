@@ -68,6 +68,40 @@ class Machine:
     env: tuple[tuple[str, str], ...] = ()
 
 
+def environment(machine: Machine, tree: Path, home: Path) -> dict[str, str]:
+    """The environment of a machine's process, which keeps its files in `home`."""
+    path = [_HERE / "stand_ins", _metadata(home), tree, _HERE.parent, paths.ROOT]
+    if machine.aiter:
+        path.insert(0, _HERE / "aiter_stand_in")
+    # Without byte code in its files, vLLM takes a minute to import.
+    dropped = ("VLLM_", "PYTEST_", "PYTHONDONTWRITEBYTECODE")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
+    return {
+        **kept,
+        "PYTHONPATH": os.pathsep.join(map(str, path)),
+        "SIMULATED_ARCH": machine.arch,
+        # vLLM keeps Triton without a driver only if no device is visible.
+        "HIP_VISIBLE_DEVICES": "",
+        "TRITON_INTERPRET": "1",
+        "VLLM_CACHE_ROOT": f"{home}/vllm",
+        "TORCHINDUCTOR_CACHE_DIR": f"{home}/inductor",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+        **dict(machine.env),
+    }
+
+
+def _metadata(home: Path) -> Path:
+    """A folder that tells importlib.metadata which vLLM is installed: vLLM asks it."""
+    version = load_pin().version
+    folder = home / "installed" / f"vllm-{version}.dist-info"
+    folder.mkdir(parents=True)
+    folder.joinpath("METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n"
+    )
+    return folder.parent
+
+
 class _Process:
     def __init__(self, machine: Machine) -> None:
         tree = tree_path(machine.tree)
@@ -81,39 +115,8 @@ class _Process:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 cwd=self.home.name,
-                env=self._environment(machine, tree),
+                env=environment(machine, tree, Path(self.home.name)),
             )
-
-    def _environment(self, machine: Machine, tree: Path) -> dict[str, str]:
-        path = [_HERE / "stand_ins", self._metadata(), tree, _HERE.parent, paths.ROOT]
-        if machine.aiter:
-            path.insert(0, _HERE / "aiter_stand_in")
-        # Without byte code in its files, vLLM takes a minute to import.
-        dropped = ("VLLM_", "PYTEST_", "PYTHONDONTWRITEBYTECODE")
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
-        return {
-            **kept,
-            "PYTHONPATH": os.pathsep.join(map(str, path)),
-            "SIMULATED_ARCH": machine.arch,
-            # vLLM keeps Triton without a driver only if no device is visible.
-            "HIP_VISIBLE_DEVICES": "",
-            "TRITON_INTERPRET": "1",
-            "VLLM_CACHE_ROOT": f"{self.home.name}/vllm",
-            "TORCHINDUCTOR_CACHE_DIR": f"{self.home.name}/inductor",
-            "VLLM_NO_USAGE_STATS": "1",
-            "HF_HUB_OFFLINE": "1",
-            **dict(machine.env),
-        }
-
-    def _metadata(self) -> Path:
-        """A folder that tells importlib.metadata which vLLM is installed: vLLM asks it."""
-        version = load_pin().version
-        folder = Path(self.home.name, "installed", f"vllm-{version}.dist-info")
-        folder.mkdir(parents=True)
-        folder.joinpath("METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n"
-        )
-        return folder.parent
 
     def ask(self, request: tuple[Path, str, dict[str, Any]]) -> tuple[str, Any]:
         """The worker's answer.

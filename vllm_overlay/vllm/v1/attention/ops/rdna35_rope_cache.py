@@ -5,19 +5,18 @@
 One launch does what a decode step does to Q, K and V between the qkv projection
 and attention: RMSNorm of Q's and K's heads, RoPE, a weightless RMSNorm of V, and
 the write of K and V into the paged KV cache.
-
-A full ROCm build has the op in `vllm._rocm_C`. Other builds carry it in
-`librdna35.so` beside the `vllm` package, which is loaded when first asked for.
 """
 
 from contextlib import suppress
 from functools import cache
+
+# series only: begin
 from pathlib import Path
 
+# series only: end
 import torch
 
 _OP = "_rocm_C::rdna35_rope_cache"
-_LIBRARY = Path(__file__).parents[3] / "librdna35.so"
 
 
 def _is_registered() -> bool:
@@ -28,6 +27,26 @@ def _fake(*args, **kwargs) -> None:
     """The op returns nothing: every result is in an argument that it mutates."""
 
 
+# series only: begin
+_LIBRARY = Path(__file__).parents[3] / "librdna35.so"
+
+
+def _load_library() -> str | None:
+    """Load the op from the library beside the `vllm` package.
+
+    Builds that are no full ROCm build carry it there. Returns why it is not
+    there, or None.
+    """
+    if not _LIBRARY.is_file():
+        return f"vllm._rocm_C does not have it and there is no {_LIBRARY}"
+    try:
+        torch.ops.load_library(_LIBRARY)
+    except OSError as e:
+        return f"{_LIBRARY} does not load: {e}"
+    return None
+
+
+# series only: end
 @cache
 def unavailable_reason() -> str | None:
     """Find the op, once per process.
@@ -36,18 +55,15 @@ def unavailable_reason() -> str | None:
         None if the op can be called, otherwise one line that says why not.
 
     """
-    # A full ROCm build registers it when its extension is imported.
+    # A ROCm build for gfx115x registers it when its extension is imported.
     with suppress(ImportError):
         import vllm._rocm_C  # noqa: F401
+    # series only: begin
+    if not _is_registered() and (reason := _load_library()):
+        return reason
+    # series only: end
     if not _is_registered():
-        if not _LIBRARY.is_file():
-            return f"vllm._rocm_C does not have it and there is no {_LIBRARY}"
-        try:
-            torch.ops.load_library(_LIBRARY)
-        except OSError as e:
-            return f"{_LIBRARY} does not load: {e}"
-        if not _is_registered():
-            return f"{_LIBRARY} does not register it"
+        return "this build was not made for gfx115x"
     torch.library.register_fake(_OP, _fake)
     return None
 

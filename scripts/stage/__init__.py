@@ -1,0 +1,1 @@
+"""Makes the upstream pull request out of the series."""
