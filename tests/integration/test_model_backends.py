@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from simulation import simulated
-from simulation.hf_configs import GEMMA4, QWEN3
+from simulation.hf_configs import GEMMA4, QWEN3, WINDOWED
 
 UPSTREAM = {"tree": "pristine", "op": False}
 OURS = "RocmGfx1151AttentionBackend"
@@ -193,8 +193,79 @@ def test_chunked_attention_is_served() -> None:
     ours = dict.fromkeys(("None", "ROCM_ATTN"), "RocmGfx1151AttentionImpl, 1")
     refused = {name: refusal.format("ROCM_ATTN") for name in ("None", "ROCM_ATTN")}
     assert _chunked() == {**common, **ours}
-    for machine in (UPSTREAM, {"arch": "gfx1100", "op": False}):
+    for machine in (UPSTREAM, {"arch": "gfx1100"}):
         assert _chunked.on(**machine) == {**common, **refused}
+
+
+# What the platform's selector is asked while the configuration is resolved.
+
+
+@simulated()
+def _questions() -> dict[str, tuple[list[str], list[str]]]:
+    """By model: what the configuration asks the selector, and what the layers ask later."""
+    from simulation import layers
+    from simulation.configurations import configure
+    from vllm.platforms import current_platform
+    from vllm.v1.attention import selector
+
+    asked: list[str] = []
+    answer = current_platform.get_attn_backend_cls
+
+    def asking(backend: Any, attn_selector_config: Any, num_heads: Any = None) -> Any:
+        asked.append(str(attn_selector_config))
+        return answer(backend, attn_selector_config=attn_selector_config, num_heads=num_heads)
+
+    def questions() -> list[str]:
+        found = sorted(asked)
+        asked.clear()
+        # What has been answered once is not asked again.
+        selector._cached_get_attn_backend.cache_clear()
+        return found
+
+    found = {}
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(current_platform, "get_attn_backend_cls", asking)
+        questions()
+        for name, hf_config in {**MODELS, "windows": WINDOWED}.items():
+            config = configure(hf_config)
+            model, before = config.model_config, questions()
+            types = getattr(model.hf_text_config, "layer_types", None) or ["", ""]
+            for i, kind in enumerate(types):
+                layers.attention(
+                    config,
+                    *(4, 2, model.model_arch_config[i].head_size),
+                    name=f"model.layers.{i}.self_attn.attn",
+                    per_layer_sliding_window=512
+                    if "sliding" in kind or name == "windows"
+                    else None,
+                )
+            found[name] = before, questions()
+    return found
+
+
+def test_the_selector_is_asked_what_the_layers_will_ask() -> None:
+    for name, (before, later) in _questions().items():
+        assert later, name
+        # Where the configuration has a window and does not say for which layers, more is asked.
+        assert set(later) < set(before) if name == "windows" else later == before, name
+
+
+@simulated()
+def _questions_upstream() -> list[str]:
+    from simulation.configurations import configure
+    from vllm.platforms import current_platform
+
+    asked: list[str] = []
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(
+            current_platform, "get_attn_backend_cls", lambda *a, **k: asked.append(str((a, k)))
+        )
+        configure()
+    return asked
+
+
+def test_upstream_chooses_backends_after_the_configuration() -> None:
+    assert _questions_upstream.on(**UPSTREAM) == []
 
 
 # Elsewhere.
