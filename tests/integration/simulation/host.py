@@ -38,6 +38,7 @@ from simulation.trees import tree_path
 _HERE = Path(__file__).resolve().parent
 _MOST_PROCESSES = 3  # of about 1 GB each
 _SECONDS = 800.0  # for one test body
+_SECONDS_ALONE = 3600.0  # for one that has the process to itself
 
 
 @functools.cache
@@ -86,6 +87,7 @@ def environment(machine: Machine, tree: Path, home: Path) -> dict[str, str]:
         "VLLM_CACHE_ROOT": f"{home}/vllm",
         "TORCHINDUCTOR_CACHE_DIR": f"{home}/inductor",
         "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_DISABLE_SHARED_EXPERTS_STREAM": "1",  # a stream is a GPU's
         "HF_HUB_OFFLINE": "1",
         **dict(machine.env),
     }
@@ -118,7 +120,9 @@ class _Process:
                 env=environment(machine, tree, Path(self.home.name)),
             )
 
-    def ask(self, request: tuple[Path, str, dict[str, Any]]) -> tuple[str, Any]:
+    def ask(
+        self, request: tuple[Path, str, dict[str, Any]], seconds: float = _SECONDS
+    ) -> tuple[str, Any]:
         """The worker's answer.
 
         Raises:
@@ -129,10 +133,10 @@ class _Process:
         try:
             stdin.write(pickle.dumps(request))
             stdin.flush()
-            ready, _, _ = select.select([stdout], [], [], _SECONDS)
+            ready, _, _ = select.select([stdout], [], [], seconds)
             if ready:
                 return pickle.load(stdout)
-            what = f"no answer in {_SECONDS:.0f} s"
+            what = f"no answer in {seconds:.0f} s"
         except (EOFError, BrokenPipeError):
             what = f"ended with status {self.process.wait()}"
         tail = self.tail()
@@ -189,10 +193,22 @@ class _Simulated:
         """The body's result, without arguments, on another machine."""
         return self._run(Machine(**{**vars(self.machine), **changes}), {})
 
+    def alone(self, **kwargs: Any) -> Any:
+        """The body's result, in a process of its own that ends with it, however long it takes."""
+        process = _Process(self.machine)
+        try:
+            return self._result(process, self.machine, kwargs, _SECONDS_ALONE)
+        finally:
+            process.close()
+
     def _run(self, machine: Machine, kwargs: dict[str, Any]) -> Any:
-        process = _process(machine)
+        return self._result(_process(machine), machine, kwargs, _SECONDS)
+
+    def _result(
+        self, process: _Process, machine: Machine, kwargs: dict[str, Any], seconds: float
+    ) -> Any:
         path = Path(self.body.__code__.co_filename)
-        outcome, result = process.ask((path, self.body.__name__, kwargs))
+        outcome, result = process.ask((path, self.body.__name__, kwargs), seconds)
         match outcome:
             case "ok":
                 return result
@@ -230,4 +246,5 @@ def _as_function(run: _Simulated) -> Callable[..., Any]:
 
     call.body = run.body  # type: ignore[attr-defined]
     call.on = run.on  # type: ignore[attr-defined]
+    call.alone = run.alone  # type: ignore[attr-defined]
     return call

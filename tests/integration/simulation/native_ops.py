@@ -5,32 +5,36 @@ runs have a plain implementation for CPU tensors here; the others can be named a
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from simulation import native_moe
+
 _LIBRARIES: list[torch.library.Library] = []  # an op lives as long as its Library
 
 
 def define_native_ops(tree: Path) -> None:
-    """Register every op of `csrc/torch_bindings.cpp`, and implement some on the CPU.
+    """Register every op of `csrc`'s two bindings, and implement some on the CPU.
 
     Raises:
         RuntimeError: A schema that torch does not parse.
         ValueError: No schema was found: the bindings are not what this module reads.
     """
-    source = _as_compiled_for_rocm((tree / "csrc" / "torch_bindings.cpp").read_text())
     libraries: dict[str, torch.library.Library] = {}
-    for namespace, schema in _schemas(source):
+    for bindings in ("csrc/torch_bindings.cpp", "csrc/moe/torch_bindings.cpp"):
+        source = _as_compiled_for_rocm((tree / bindings).read_text())
+        for namespace, schema in _schemas(source):
+            if namespace not in libraries:
+                libraries[namespace] = torch.library.Library(namespace, "FRAGMENT")
+            libraries[namespace].define(schema)
+    for namespace, functions in _IMPLEMENTED.items():
         if namespace not in libraries:
-            libraries[namespace] = torch.library.Library(namespace, "FRAGMENT")
-        libraries[namespace].define(schema)
-    if "_C" not in libraries:
-        raise ValueError(f"no op of _C found in {tree}/csrc/torch_bindings.cpp")
-    for function in (rotary_embedding, rms_norm, fused_add_rms_norm, silu_and_mul):
-        libraries["_C"].impl(function.__name__, function, "CPU")
+            raise ValueError(f"no op of {namespace} found in the bindings of {tree}/csrc")
+        for function in functions:
+            libraries[namespace].impl(function.__name__, function, "CPU")
     _LIBRARIES.extend(libraries.values())
 
 
@@ -116,3 +120,32 @@ def silu_and_mul(result: Tensor, input: Tensor) -> None:
     """SiLU of the first half times the second half."""
     gate, up = input.chunk(2, dim=-1)
     result.copy_(torch.nn.functional.silu(gate) * up)
+
+
+def gelu_tanh_and_mul(result: Tensor, input: Tensor) -> None:
+    """GELU, by its tanh approximation, of the first half times the second half."""
+    gate, up = input.chunk(2, dim=-1)
+    result.copy_(torch.nn.functional.gelu(gate, approximate="tanh") * up)
+
+
+def relu_squared(result: Tensor, input: Tensor) -> None:
+    """The square of what is positive."""
+    result.copy_(torch.relu(input).square())
+
+
+_IMPLEMENTED: dict[str, list[Callable[..., None]]] = {
+    "_C": [
+        rotary_embedding,
+        rms_norm,
+        fused_add_rms_norm,
+        silu_and_mul,
+        gelu_tanh_and_mul,
+        relu_squared,
+    ],
+    "_moe_C": [
+        native_moe.topk_softmax,
+        native_moe.topk_sigmoid,
+        native_moe.moe_sum,
+        native_moe.moe_align_block_size,
+    ],
+}

@@ -22,8 +22,10 @@ def become_a_rocm_machine(tree: Path, op_library: Path | None) -> None:
     """
     import torch
 
+    from simulation.bfloat16 import correct_bfloat16
     from simulation.native_ops import define_native_ops
 
+    correct_bfloat16()
     define_native_ops(tree)
     if op_library is not None:
         torch.ops.load_library(op_library)
@@ -36,13 +38,18 @@ def become_a_rocm_machine(tree: Path, op_library: Path | None) -> None:
     registry._run_in_subprocess = lambda look: look()
     rocm.RocmPlatform.device_type = "cpu"
     rocm.RocmPlatform.dispatch_key = "CPU"
+    # Compiled pieces ask for the pool that their graphs would share; none is captured here.
+    rocm.RocmPlatform.get_global_graph_pool = lambda _: (0, 0)
+    rocm.RocmPlatform.num_compute_units = lambda *_: 20  # as HIP counts gfx1151's, in pairs
     torch.accelerator.empty_cache = lambda: None
     torch.accelerator.max_memory_allocated = lambda *_: 0
 
 
 def _load(path: Path) -> ModuleType:
+    """The test's module; it finds what lies beside it."""
     name = f"simulated_{path.stem}"
     if name not in sys.modules:
+        sys.path.append(str(path.parent))
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None and spec.loader is not None
         sys.modules[name] = importlib.util.module_from_spec(spec)
