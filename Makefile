@@ -3,7 +3,7 @@
 #   PYTHON=<interpreter>  one that already has torch: nothing is installed, what is missing is named
 
 .DEFAULT_GOAL := help
-.PHONY: help wheel test test-fast test-gpu bench bench-e2e budget op checkout refresh stage compat repin lint clean
+.PHONY: help wheel test test-fast test-gpu bench bench-e2e e2e budget op checkout refresh stage compat repin lint clean
 
 # The interpreter that makes .venv: the first of these that vLLM supports.
 found := $(PYTHON)
@@ -47,6 +47,11 @@ bench: ## the speed tables, on the GPU found: build/bench (a part: SHAPES= T= CO
 
 bench-e2e: ## MODEL=<model> in the patched vLLM with the fusion on and off, on gfx115x (BATCHES=1,8)
 	@$(found) -m scripts.bench.e2e --model "$(MODEL)" --batches "$(BATCHES)"
+
+e2e: ## whole models on a simulated gfx1151, fusion on and off: build/e2e/report.md (MODELS=<names>)
+	$(call need,test)
+	@$(python) -m scripts.checkout
+	@PYTHONPATH=tests/models:tests/integration $(python) -m e2e $(MODELS)
 
 budget: ## what the gfx11 code costs: registers, instructions, memory round trips, size, time
 	$(call need,op)

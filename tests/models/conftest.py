@@ -1,0 +1,7 @@
+"""Makes the simulated machines and `e2e` importable for these tests."""
+
+import sys
+from pathlib import Path
+
+_HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(_HERE), str(_HERE.parent / "integration")]

@@ -1,0 +1,102 @@
+"""Runs the models and leaves build/e2e/report.md: `make e2e`.
+
+    python -m e2e [MODEL ...]
+
+A result is kept in build/e2e until the tree, the op or the tests change, so that an interrupted run
+goes on where it was.
+"""
+
+import argparse
+import datetime
+import hashlib
+import os
+import pickle
+import platform
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from one_model import one_model
+
+from e2e.catalogue import MODELS
+from e2e.report import Row, markdown
+from e2e.result import Result
+from scripts import errors, op, paths
+from scripts.errors import Fault
+from scripts.git import Git
+
+_FOLDER = paths.BUILD / "e2e"
+
+
+def main() -> None:
+    """Runs what has no result yet, one line a model; ends with status 1 if a row does not hold."""
+    parser = argparse.ArgumentParser(prog="e2e", description="Whole models, fusion on and off.")
+    parser.add_argument("models", nargs="*", help="names of the catalogue; all if none is given")
+    names = parser.parse_args().models or list(MODELS)
+    if unknown := [name for name in names if name not in MODELS]:
+        raise Fault(f"no model {', '.join(unknown)}; there are {', '.join(MODELS)}")
+    commit = Git(paths.CHECKOUT, epoch=0).text("rev-parse", "--short=12", "HEAD")
+    state = _state(commit)
+    rows = []
+    for number, name in enumerate(names, 1):
+        row, seconds = _row(name, state)
+        rows.append(row)
+        what = "; ".join(row.failures) or "holds"
+        print(f"e2e: {number}/{len(names)} {name}: {what} ({seconds:.0f} s)", flush=True)
+        _write(_FOLDER / "report.md", markdown(rows, _about(commit)).encode())
+    print(f"e2e: {_FOLDER.relative_to(paths.ROOT)}/report.md")
+    if any(row.failures for row in rows):
+        sys.exit(1)
+
+
+def _row(name: str, state: str) -> tuple[Row, float]:
+    """The model's row, kept or run now, and the seconds that the run took."""
+    kept = _FOLDER / f"{name}.{state}.pickle"
+    begun = time.monotonic()
+    if kept.exists():
+        return Row(MODELS[name], pickle.loads(kept.read_bytes())), 0.0
+    try:
+        result: Result = one_model.alone(name=name)
+    except (RuntimeError, pytest.fail.Exception) as failed:
+        text = str(failed)
+        _write(_FOLDER / f"{name}.log", text.encode())
+        return Row(
+            MODELS[name], None, f"did not run; see build/e2e/{name}.log"
+        ), time.monotonic() - begun
+    _write(kept, pickle.dumps(result))
+    return Row(MODELS[name], result), time.monotonic() - begun
+
+
+def _state(commit: str) -> str:
+    """A name for everything that a result depends on."""
+    digest = hashlib.sha256(commit.encode())
+    here = Path(__file__).resolve().parents[2]
+    for file in sorted(
+        [*here.glob("models/**/*.py"), *here.glob("integration/simulation/**/*.py")]
+    ):
+        digest.update(file.read_bytes())
+    digest.update(op.build().read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _about(commit: str) -> str:
+    import torch
+    import triton
+
+    today = datetime.datetime.now(datetime.UTC).date()
+    return (
+        f"{today}, by `make e2e`: {platform.machine()}, Python {platform.python_version()}, torch "
+        f"{torch.__version__}, triton {triton.__version__} (interpreted), patched tree {commit}."
+    )
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f"{path.name}.{os.getpid()}.new")
+    new.write_bytes(content)
+    new.replace(path)
+
+
+if __name__ == "__main__":
+    errors.run("e2e", main)
