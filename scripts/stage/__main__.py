@@ -9,7 +9,6 @@ build/stage/pr.md and the commits as mails, which apply to the pinned commit of 
 with `git am`.
 """
 
-import datetime
 import os
 import shutil
 import subprocess
@@ -18,7 +17,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from scripts import errors, in_tree, lock, op, paths
+from scripts import errors, lock, op, paths
 from scripts.checkout import checkout
 from scripts.errors import Fault
 from scripts.git import Git, GitError
@@ -27,8 +26,9 @@ from scripts.lint_vllm import HOOKS, version_faults
 from scripts.pin import Pin, load_pin
 from scripts.refresh import MAIL_FORMAT
 from scripts.series import load_series
-from scripts.stage import hooks, ours, pull_request, tree
+from scripts.stage import builds, hooks, ours, pull_request, tree
 from scripts.stage.commits import UPSTREAM, Home, Staged, sign_off_faults, stage
+from scripts.stage.fields import all_fields
 from scripts.stage.messages import Person, configured_person
 from scripts.stage.syntax import python_faults
 
@@ -36,7 +36,6 @@ BRANCH = "refs/heads/stage"
 # The commit that was last staged: what lies beyond it on the branch is a person's work.
 MADE = "refs/series/staged"
 OUTPUT = paths.BUILD / "stage"
-COMPILED = paths.BUILD / "stage-compiled"
 TESTS = "tests/upstream/test_staged.py"
 
 
@@ -55,7 +54,7 @@ def main() -> None:
         results = _check(git, pin, person, base, staged, homes, files)
         tests = _test(tree.FOLDER)
         _place_branch(git, staged[-1].commit)
-        fields = _fields(git, pin, base, staged, files, results, tests)
+        fields = all_fields(git, pin, base, staged, files, results, tests)
         left = _write(git, base, staged, fields)
     for what in left:
         _say(f"left for a person, marked in pr.md: {what}")
@@ -94,33 +93,13 @@ def _check(
     results = hooks.run_all(place.folder, files, lambda hook: _say(f"hook {hook}"))
     faults += [f"{line} [{result.id}]" for result in results for line in result.faults]
     place.bytes("reset", "--quiet", "--hard")  # A hook may have put its fault right.
-    faults += _compile(git, staged)
+    faults += builds.faults(git, base, staged, _say)
+    tree.place(git, staged[-1].commit)
     for fault in faults:
         print(tree.at_home(fault, homes), flush=True)
     if faults:
         raise Fault(f"{len(faults)} faults, see above; the branch is as it was")
     return results
-
-
-def _compile(git: Git, staged: list[Staged]) -> list[str]:
-    """Compiles the sources of each commit in which they are others than in the one before."""
-    for each in staged:
-        # Sources alike have been compiled, by this run or an earlier one.
-        sources = git.text("rev-parse", f"{each.commit}:csrc")
-        done = COMPILED / sources
-        if done.exists() or not git.files(each.commit).keys() >= {in_tree.DEVICE_SOURCE}:
-            continue
-        _say(f"compiling csrc of {each.commit[:12]} for the host and gfx1151")
-        COMPILED.mkdir(parents=True, exist_ok=True)
-        place = tree.place(git, each.commit)
-        with tempfile.TemporaryDirectory(dir=COMPILED, prefix="partial-") as folder:
-            try:
-                in_tree.compile_all(place.folder, Path(folder))
-            except Fault as fault:
-                return [str(fault).split(": ", 1)[-1]]
-        done.mkdir()
-    tree.place(git, staged[-1].commit)
-    return []
 
 
 def _test(folder: Path) -> dict[str, object]:
@@ -139,82 +118,6 @@ def _test(folder: Path) -> dict[str, object]:
             print(done.stdout, flush=True)
             raise Fault("the staged tests do not pass, see above; the branch is as it was")
         return read_junit(junit)
-
-
-def _fields(
-    git: Git,
-    pin: Pin,
-    base: str,
-    staged: list[Staged],
-    files: Sequence[str],
-    results: list[hooks.Result],
-    tests: dict[str, object],
-) -> dict[str, str]:
-    """Everything that the text of the pull request has from here."""
-    table = pull_request.newest(pull_request.BENCH, "*/*h200.md").read_text(encoding="utf-8")
-    gpu = pull_request.newest(pull_request.VERIFIED, "*-h200.md").read_text(encoding="utf-8")
-    docs = [name for name in files if name.startswith("docs/")]
-    today = datetime.datetime.now(datetime.UTC).date()
-    return {
-        "date": str(today),
-        "version": pin.version,
-        "commit": pin.commit,
-        "speed": pull_request.speed(table, "an NVIDIA H200"),
-        "bench": pull_request.bench(table),
-        "gpu_tests": pull_request.gpu_tests(gpu),
-        "staged_tests": f"{tests['passed']} passed, 0 failed.",
-        "test_files": " ".join(name for name in files if _is_test(name)),
-        "hooks": _hooks(results),
-        "models": _models(),
-        "commits": "\n\n".join(_described(git, each) for each in staged),
-        "size": _size(git, base, staged[-1].commit),
-        "docs": ", ".join(f"`{name}`" for name in docs) or "none",
-    }
-
-
-def _hooks(results: Sequence[hooks.Result]) -> str:
-    """A list of the hooks that ran, and of those that did not by the reason."""
-    by_reason: dict[str, list[str]] = {}
-    for result in results:
-        of_reason = by_reason.setdefault(result.not_run, [])
-        if result.id not in of_reason:
-            of_reason.append(result.id)
-    lines = [f"- clean: {', '.join(by_reason.pop('', []))}"]
-    lines += [f"- not run, {reason}: {', '.join(ids)}" for reason, ids in by_reason.items()]
-    return "\n".join(lines)
-
-
-def _models() -> str:
-    """What was compared in the place of an evaluation."""
-    if not any(paths.ROOT.glob("tests/models/test_*.py")):
-        return "No model was run."
-    return (
-        "On the simulated machine the outputs of small models with the fusions on were compared "
-        "with eager's."
-    )
-
-
-def _is_test(name: str) -> bool:
-    return name.startswith("tests/") and Path(name).name.startswith("test_")
-
-
-def _described(git: Git, each: Staged) -> str:
-    """A commit's message without its trailers, its subject in bold."""
-    subject, _, body = git.text("log", "-1", "--format=%B", each.commit).partition("\n\n")
-    paragraphs = [part for part in body.split("\n\n") if "Signed-off-by: " not in part]
-    return "\n\n".join([f"**{subject}.**", *paragraphs])
-
-
-def _size(git: Git, base: str, tip: str) -> str:
-    """Lines added and removed below each top folder, as a table."""
-    sums: dict[str, list[int]] = {}
-    for line in git.lines("diff", "--numstat", "-z", "--no-renames", base, tip):
-        added, removed, name = line.split("\t", 2)
-        count = sums.setdefault(name.split("/")[0], [0, 0])
-        for side, text in enumerate((added, removed)):
-            count[side] += int(text) if text.isdigit() else 0
-    rows = [f"| {folder} | {a} | {r} |" for folder, (a, r) in sorted(sums.items())]
-    return "\n".join(["| | added | removed |", "| --- | --- | --- |", *rows])
 
 
 def _write(git: Git, base: str, staged: list[Staged], fields: dict[str, str]) -> list[str]:

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
 from simulation.host import Machine, environment
 
 from scripts import paths
@@ -23,28 +24,41 @@ def tree(checkout: Path) -> Path:
     return Path(os.environ.get("RDNA35_STAGED_TREE", checkout))
 
 
+@pytest.mark.slow
 def test_all_pass_on_gfx1151(checkout: Path, op_library: Path) -> None:
     result = run(files(), tree(checkout), op_library)
     assert result.status == 0, result.output
-    assert result.counts["passed"] >= 40 and not result.counts["failed"]
+    assert result.counts["passed"] >= 45 and not result.counts["failed"]
     assert not result.counts["not_run"]
     if junit := os.environ.get("RDNA35_STAGED_JUNIT"):
         Path(junit).write_text(result.junit)
 
 
+@pytest.mark.slow
 def test_all_skip_on_another_gpu(checkout: Path, op_library: Path) -> None:
     result = run(files(), tree(checkout), op_library, arch="gfx942")
     assert result.counts["passed"] == 0 and not result.counts["failed"], result.output
-    assert len(re.findall("skipped", result.output)) >= 1
+    assert sum(result.counts["not_run"].values()) == len(files())
 
 
 def test_they_import_from_vllm_alone() -> None:
-    allowed = {"vllm", "tests", "torch", "pytest", "dataclasses", "collections", "math", "typing"}
-    for file in (path for path in UPSTREAM.overlay.rglob("*.py")):
+    allowed = {
+        "vllm",
+        "tests",
+        "torch",
+        "pytest",
+        "json",
+        "dataclasses",
+        "collections",
+        "math",
+        "typing",
+    }
+    for file in UPSTREAM.overlay.rglob("*.py"):
         found = re.findall(r"^\s*(?:from|import) (\w+)", file.read_text(), re.MULTILINE)
         assert set(found) <= allowed, file.relative_to(paths.ROOT)
 
 
+@pytest.mark.slow
 def test_benchmark_says_what_it_lacks(checkout: Path) -> None:
     """Nothing more can be run of it without a GPU: it is imported, reads its arguments, and asks
     for the op."""
