@@ -16,8 +16,8 @@ _CHANGE = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 class Conflict:
     """One place where a patch does not fit.
 
-    `changed` is what upstream has changed there, as lines of a diff from the file that the patch
-    was made for, under headers with the file's line numbers.
+    `changed` is how the file differs there from the one that the patch was made for, as lines of
+    a diff under headers with both files' line numbers: what upstream has changed.
     """
 
     path: str
@@ -63,9 +63,11 @@ def _misfits(git: Git, path: str, diff: FileDiff | None, base: str, ours: str) -
             if not _merges(git, text, with_hunk(text, hunk), ours):
                 end = hunk.start + len(hunk.before)
                 changed = tuple(_changes(git, base, ours, hunk.start, end))
-                found.append(Conflict(path, f"{name(number, hunk)}: vLLM has changed it", changed))
+                found.append(Conflict(path, f"{name(number, hunk)} does not merge", changed))
     # Hunks that merge one by one, and not together; or a file that is no text.
-    return found or [Conflict(path, "the whole file", tuple(_changes(git, base, ours, 0, None)))]
+    return found or [
+        Conflict(path, "the file does not merge", tuple(_changes(git, base, ours, 0, None)))
+    ]
 
 
 def with_hunk(text: bytes, hunk: Hunk) -> bytes:

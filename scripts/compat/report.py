@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from scripts.compat.tests import Outcome
+from scripts.diagnose import parse
 from scripts.transplant import Fit, State
 
 # Lines of upstream's change that are shown of one conflict.
@@ -55,21 +56,22 @@ def _cell(text: str) -> str:
 
 
 def _conflicts(fits: Sequence[Fit]) -> list[str]:
-    """What upstream has changed at each conflict, and which patches were missing by then."""
+    """What upstream has changed at each conflict, and which patches to the file were missing."""
     lines: list[str] = []
-    missing: list[str] = []
+    missing: dict[str, set[str]] = {}
     for fit in fits:
         for conflict in fit.conflicts:
             lines += ["", f"## {fit.patch.name}: {conflict.path}", "", f"{conflict.reason}."]
-            if missing:
-                lines += ["", f"Tried without {', '.join(missing)}."]
+            if without := [name for name, files in missing.items() if conflict.path in files]:
+                lines += ["", f"Tried without {', '.join(without)}, so its lines are not there."]
             if conflict.changed:
                 shown = conflict.changed[:MOST_LINES]
                 left = len(conflict.changed) - len(shown)
                 more = [f"and {left} lines more"] if left else []
                 lines += ["", "```diff", *shown, *more, "```"]
         if fit.state is State.CONFLICT:
-            missing.append(fit.patch.name)
+            diffs = parse(fit.patch.mail.decode(errors="replace"))
+            missing[fit.patch.name] = {diff.path for diff in diffs}
     return lines
 
 

@@ -128,7 +128,8 @@ def test_later_patch_is_tried_without_one_that_conflicts(series: SmallProject) -
     fits, _ = tried(series, {"vllm/long.txt": LONG.replace("line 50 ", "line L ")})
     assert states(fits) == ["conflict", "clean", "conflict"]
     text = as_markdown(report(fits))
-    assert text.count("Tried without patches/0001-Name-two-lines.patch.") == 1
+    assert text.count("Tried without patches/0001-Name-two-lines.patch, so its") == 1
+    assert "-line five of the long file\n+line 5 of the long file\n" in text
 
 
 def test_git_checkout_is_tried_by_the_commit_that_it_is_on(series: SmallProject) -> None:
