@@ -28,8 +28,9 @@ class Report:
 
     @property
     def is_good(self) -> bool:
-        """Whether the whole series fits and no test fails."""
-        return not self.tests.failed and all(fit.state is not State.CONFLICT for fit in self.fits)
+        """Whether the whole series fits, the tests can be run, and none fails."""
+        fits = all(fit.state is not State.CONFLICT for fit in self.fits)
+        return fits and not self.tests.failed and not self.tests.obstacle
 
 
 def as_markdown(report: Report) -> str:
@@ -80,6 +81,8 @@ def _tests(report: Report) -> list[str]:
     failed, not_run = sum(tests.failed.values()), sum(tests.not_run.values())
     lines = ["", "## Tests", ""]
     lines.append(f"{tests.passed} passed, {failed} failed, {not_run} skipped.")
+    if tests.obstacle:
+        lines[-1] = f"None was run; a simulated machine cannot be made of it: {tests.obstacle}."
     items = [f"{count} failed: {reason}" for reason, count in tests.failed.items()]
     items += [f"{count} skipped: {reason}" for reason, count in tests.not_run.items()]
     items += [f"{file} not run: it needs {patch}" for file, patch in report.left_out.items()]

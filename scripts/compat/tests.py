@@ -20,11 +20,15 @@ _TEST = re.compile(r"^Test: ([^\s:]+)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of the tests: counts, and counts of the reasons."""
+    """What became of the tests: counts, and counts of the reasons.
+
+    `obstacle` says why none could be run, where that is so.
+    """
 
     passed: int
     failed: dict[str, int]
     not_run: dict[str, int]
+    obstacle: str = ""
 
 
 def chosen(fits: Sequence[Fit], root: Path) -> tuple[list[str], dict[str, str]]:
@@ -56,9 +60,7 @@ def _test_files(root: Path) -> list[str]:
 def run(files: Sequence[str], root: Path, op_library: Path) -> Outcome:
     """Runs test files of a copy of the repository; what they print goes to its tests.log."""
     junit = root / "junit.xml"
-    dropped = ("VLLM_", "PYTEST_")
-    env = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    env["RDNA35_TEST_LIBRARY"] = str(op_library)
+    env = _environment() | {"RDNA35_TEST_LIBRARY": str(op_library)}
     command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={junit}", *files]
     with (root / "tests.log").open("w") as log:
         status = subprocess.run(command, cwd=root, env=env, stdout=log, stderr=log).returncode
@@ -67,6 +69,25 @@ def run(files: Sequence[str], root: Path, op_library: Path) -> Outcome:
         return Outcome(0, {f"pytest ended with status {status}: {' '.join(tail)}": len(files)}, {})
     report = read_junit(junit)
     return Outcome(report["passed"], _failures(junit, root), report["not_run"])
+
+
+def find_obstacle(root: Path, op_library: Path) -> str:
+    """Why the copy's vLLM cannot be run on a simulated machine at all, or nothing where it can."""
+    tree = root / "build" / "vllm"
+    command = [sys.executable, "-m", "tests.upstream.imports", str(tree), str(op_library)]
+    done = subprocess.run(
+        [*command, "vllm.platforms.rocm"],
+        cwd=root, env=_environment(), capture_output=True, text=True,
+    )  # fmt: skip
+    if done.returncode == 0:
+        return ""
+    said = (done.stdout + done.stderr).strip().splitlines()
+    return (said[-1] if said else f"status {done.returncode}").replace(f"{root}/", "")
+
+
+def _environment() -> dict[str, str]:
+    dropped = ("VLLM_", "PYTEST_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
 
 
 def _failures(junit: Path, root: Path) -> dict[str, int]:

@@ -54,7 +54,7 @@ def _modules(git: Git, parent: str, each: Staged, say: Callable[[str], None]) ->
     modules = [module_of(name) for name in files if name.endswith(".py")]
     if mark.exists() or not modules:
         return []
-    say(f"importing the {len(modules)} changed modules of {each.name}")
+    say(f"importing what {each.name} changes")
     place = tree.place(git, each.commit)
     command = [sys.executable, "-m", "tests.upstream.imports", str(place.folder), str(op.build())]
     done = subprocess.run([*command, *modules], cwd=paths.ROOT, capture_output=True, text=True)

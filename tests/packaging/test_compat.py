@@ -178,6 +178,9 @@ def test_table_has_a_row_for_each_patch_and_says_whether_all_is_well(series: Sma
     good = report([dataclasses.replace(fits[0], state=State.FUZZ, conflicts=()), fits[1]])
     assert good.is_good
     assert not report([fits[1]], tests=module.Outcome(1, {"ImportError: x": 2}, {})).is_good
+    blocked = report([fits[1]], tests=module.Outcome(0, {}, {}, "ValueError: no op of _C"))
+    assert not blocked.is_good
+    assert "None was run; a simulated machine cannot be made of it: Val" in as_markdown(blocked)
 
 
 def test_test_files_of_a_patch_that_conflicts_are_left_out(tmp_path: Path) -> None:
@@ -213,6 +216,16 @@ def test_tests_run_in_the_copy_and_failures_are_counted_by_their_reason(tmp_path
     assert outcome.failed == {"ImportError: cannot import name rocm": 2}
     assert list(outcome.not_run.values()) == [1]
     assert (tmp_path / "tests.log").read_text().count("cannot import name") >= 2
+
+
+def test_vllm_of_which_no_machine_can_be_made_is_told_once(tmp_path: Path) -> None:
+    root = tmp_path / "copy"
+    copy_to(root)
+    tree = root / "build" / "vllm" / "csrc"
+    tree.mkdir(parents=True)
+    (tree / "torch_bindings.cpp").write_text("// Nothing is registered here.\n")
+    obstacle = module.find_obstacle(root, tmp_path / "none.so")
+    assert obstacle == "ValueError: no op of _C found in build/vllm/csrc/torch_bindings.cpp"
 
 
 def test_copy_of_the_repository_runs_by_itself(tmp_path: Path) -> None:

@@ -125,9 +125,7 @@ class Layer(torch.nn.Module):
 
     def poison_cache(self) -> None:
         shape = (5, self.shape.num_kv_heads, BLOCK_SIZE, 2 * self.shape.head_size)
-        self.attn.kv_cache = torch.full(
-            shape, float("nan"), dtype=DTYPE, device=DEVICE
-        )
+        self.attn.kv_cache = torch.full(shape, float("nan"), dtype=DTYPE, device=DEVICE)
 
 
 class Model(torch.nn.Module):
