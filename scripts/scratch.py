@@ -8,7 +8,7 @@ from scripts import paths
 # What the scripts and tests read; build/, dist/ and .venv/ stay out.
 PARTS = (
     "CMakeLists.txt", "Makefile", "README.md", "cmake", "csrc", "patches", "pin.toml",
-    "pyproject.toml", "scripts", "tests", "vllm_overlay",
+    "pyproject.toml", "scripts", "tests", "upstream", "vllm_overlay",
 )  # fmt: skip
 
 
