@@ -68,8 +68,13 @@ FUSED: dict[str, list[tuple[tuple[int, int, int], dict[str, Any], str]]] = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("kind", FUSED)
+IN_FP16 = ("llama", "gemma 4, small heads first", "three shapes, two passes")
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [(kind, "bfloat16") for kind in FUSED] + [(kind, "float16") for kind in IN_FP16],
+)
 @simulated()
 def test_every_layer_of_a_graph_is_fused_with_its_own_shape(kind: str, dtype: str) -> None:
     from simulation.prologues import Prologue, fusing_config, run
@@ -79,3 +84,105 @@ def test_every_layer_of_a_graph_is_fused_with_its_own_shape(kind: str, dtype: st
     found = run(config, layers)
     assert found.served_in_order() == [op for _, _, op in FUSED[kind]]
     found.assert_right()
+
+
+@simulated(env={"VLLM_USE_LAYERNAME": "0"})
+def test_layers_are_fused_by_their_own_names_where_names_are_constants() -> None:
+    from simulation.prologues import Prologue, fusing_config, run
+
+    config = fusing_config()
+    kinds = FUSED["three shapes, two passes"]
+    layers = [Prologue(config, *heads, **more) for heads, more, _ in kinds]
+    found = run(config, layers)
+    assert found.served_in_order() == [op for _, _, op in kinds]
+    found.assert_right()
+
+
+@simulated()
+def test_without_slots_outputs_are_defined_and_no_cache_is_written() -> None:
+    from simulation.prologues import Prologue, fusing_config, run
+
+    config = fusing_config()
+    kinds = FUSED["three shapes, two passes"]
+    layers = [Prologue(config, *heads, **more) for heads, more, _ in kinds]
+    found = run(config, layers, slots=False)
+    assert found.served_in_order() == [op for _, _, op in kinds]
+    found.assert_right()
+
+
+@pytest.mark.parametrize(("largest", "ops"), [(256, [ROPE, QK_NORM]), (257, [UNFUSED, UNFUSED])])
+@simulated()
+def test_above_the_largest_number_of_tokens_nothing_is_fused(largest: int, ops: list[str]) -> None:
+    from simulation.prologues import Prologue, fusing_config, run
+
+    config = fusing_config()
+    assert config.compilation_config.pass_config.rope_kvcache_fusion_max_token_num == 256
+    layers = [Prologue(config, 4, 2, 64), Prologue(config, 4, 2, 64, norm="rms")]
+    found = run(config, layers, largest=largest)
+    assert found.served_in_order() == ops
+    found.assert_right()
+
+
+@simulated()
+def test_a_drafts_graph_is_fused_while_a_targets_layers_are_registered() -> None:
+    from simulation.prologues import Prologue, fusing_config, run
+
+    config = fusing_config()
+    for heads in ((32, 8, 128), (24, 8, 128)):  # the target's, compiled before
+        Prologue(config, *heads)
+        Prologue(config, *heads, norm="rms")
+    draft = [Prologue(config, 8, 2, 64), Prologue(config, 4, 1, 128, norm="rms")]
+    found = run(config, draft)
+    assert found.served_in_order() == [ROPE, QK_NORM]
+    found.assert_right()
+
+
+@simulated()
+def test_no_kernel_is_left_of_gemmas_offset() -> None:
+    import torch
+    from simulation.prologues import Prologue, fusing_config, run
+
+    config = fusing_config()
+    found = run(config, [Prologue(config, 4, 2, 256, norm="gemma")])
+    fused = [n for n in found.graph.nodes if QK_NORM in str(n.args[:1])]
+    assert [n.kwargs["weight_offset"] for n in fused] == [1.0]
+    weights = [fused[0].kwargs[name] for name in ("q_weight", "k_weight")]
+    assert [w.op for w in weights] == ["placeholder", "placeholder"]
+    assert weights[0] is not weights[1]
+    live = [n for n in found.graph.nodes if n.users]
+    assert not [n for n in live if n.target is torch.ops.aten.add.Tensor]
+    found.assert_right()
+
+
+@simulated()
+def test_the_log_says_how_many_layers_are_fused_and_why_others_are_not() -> None:
+    import logging
+
+    from simulation import bodies
+    from simulation.log import messages
+    from simulation.prologues import Prologue, fusing_config, run
+    from vllm.compilation.passes.fusion.rope_kvcache_report import log_layers
+
+    config = fusing_config()
+    layers = [
+        Prologue(config, 4, 2, 64),
+        Prologue(config, 4, 2, 64, norm="rms"),
+        Prologue(config, 4, 2, 64, is_neox=False),
+        Prologue(config, 4, 2, 80),
+        Prologue(config, 4, 2, 64, body=bodies.scaled_k),
+        Prologue(config, 4, 2, 64, body=bodies.scaled_k),
+    ]
+    with messages(logging.INFO) as logged:
+        run(config, layers)
+        log_layers()
+        log_layers()
+    lines = [m for m in logged if m.startswith("RoPE and the KV cache write")]
+    size = "the kernel is not built for head size 80"
+    assert logged, "nothing"
+    assert lines == [
+        f"RoPE and the KV cache write stay apart: {size}",
+        "RoPE and the KV cache write are one op in 2 of 6 attention layers"
+        "; not in 1: rotation of adjacent pairs (GPT-J style)"
+        f"; not in 1: {size}"
+        "; not in 2: its norm, RoPE and KV cache write are not the ones that fuse",
+    ], logged

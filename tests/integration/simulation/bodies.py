@@ -6,7 +6,7 @@ Each is a body for `Prologue`; its first line says which models do it.
 import torch
 from torch import Tensor
 
-from simulation.prologues import Prologue, usual
+from simulation.prologues import Body, Prologue, usual
 
 Parts = tuple[Tensor, ...]
 
@@ -70,3 +70,106 @@ def raw_k_view_later(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
     first_head = k.unflatten(-1, (-1, layer.head_size))[:, 0].clone()
     q, k = layer.rotary(positions, q, k)
     return q, k, v, first_head - 1
+
+
+def wider(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+    """qkv is a part of a wider tensor, so its rows are further apart than they are long."""
+    return usual(layer, positions, qkv[:, 32 : 32 + sum(layer.sizes)])
+
+
+def no_rotation(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+    """A layer without RoPE."""
+    return tuple(qkv.split(layer.sizes, dim=-1))
+
+
+def scaled_q(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+    """Q is scaled after RoPE."""
+    q, k, v = usual(layer, positions, qkv)
+    return q * 1.5, k, v
+
+
+def scaled_k(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+    """K is scaled between RoPE and the write."""
+    q, k, v = usual(layer, positions, qkv)
+    return q, k * 1.5, v
+
+
+def scaled_v(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+    """V is scaled before the write."""
+    q, k, v = usual(layer, positions, qkv)
+    return q, k, v * 1.5
+
+
+def gated_q(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+    """Q and its gate alternate, head by head. Width: one more q."""
+    sizes = [2 * layer.sizes[0], *layer.sizes[1:]]
+    q_gate, k, v = qkv.split(sizes, dim=-1)
+    q, gate = q_gate.unflatten(-1, (layer.num_heads, 2 * layer.head_size)).chunk(2, dim=-1)
+    q = layer.q_norm(q).flatten(-2)
+    k = layer.norm_heads(layer.k_norm, k)
+    q, k = layer.rotary(positions, q, k)
+    return q, k, v, gate.flatten(-2).sigmoid()
+
+
+def norm_after_rotation(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+    """RoPE first, then the norms."""
+    q, k, v = qkv.split(layer.sizes, dim=-1)
+    q, k = layer.rotary(positions, q, k)
+    return layer.norm_heads(layer.q_norm, q), layer.norm_heads(layer.k_norm, k), v
+
+
+def norms_of_modules(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+    """The norms are over as much as the modules `first` (Q) and `second` (K) norm."""
+    q, k, v = qkv.split(layer.sizes, dim=-1)
+    q = layer.first(q.unflatten(-1, (-1, layer.first_size))).flatten(-2)
+    k = layer.second(k.unflatten(-1, (-1, layer.second_size))).flatten(-2)
+    q, k = layer.rotary(positions, q, k)
+    return q, k, v
+
+
+def weighted_v_norm(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+    """V's norm has a weight (module `first`)."""
+    q, k, v = usual(layer, positions, qkv)
+    return q, k, layer.norm_heads(layer.first, v)
+
+
+def heads_into_rotation(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+    """RoPE gets [T, H, D], straight from the norms."""
+    q, k, v = qkv.split(layer.sizes, dim=-1)
+    q = layer.q_norm(q.unflatten(-1, (-1, layer.head_size)))
+    k = layer.k_norm(k.unflatten(-1, (-1, layer.head_size)))
+    q, k = layer.rotary(positions, q, k)
+    return q.flatten(-2), k.flatten(-2), v
+
+
+def rotation_module(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+    """RoPE is another of vLLM's modules (`first`), with as many positions as it takes."""
+    q, k, v = qkv.split(layer.sizes, dim=-1)
+    if layer.normed:
+        q, k = layer.norm_heads(layer.q_norm, q), layer.norm_heads(layer.k_norm, k)
+    q, k = layer.first(layer.positions_of(positions), q, k)
+    return q, k, v
+
+
+def _rotation(**changed: object) -> Body:
+    """RoPE by the op, with other arguments than RotaryEmbedding gives it."""
+
+    def body(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+        q, k, v = qkv.split(layer.sizes, dim=-1)
+        if layer.normed:
+            q, k = layer.norm_heads(layer.q_norm, q), layer.norm_heads(layer.k_norm, k)
+        arguments = {
+            "head_size": layer.head_size,
+            "cos_sin_cache": layer.rotary.cos_sin_cache,
+            "is_neox": True,
+            **changed,
+        }
+        torch.ops._C.rotary_embedding(positions, q, k, **arguments)
+        return q, k, v
+
+    return body
+
+
+inverse_rotation = _rotation(inverse=True)
+rotation_with_offset = _rotation(rope_dim_offset=32)
+rotation_of_half_heads = _rotation(head_size=32)

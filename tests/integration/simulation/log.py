@@ -29,7 +29,7 @@ def messages(level: int = logging.WARNING) -> Iterator[list[str]]:
     root = logging.getLogger("vllm")
     root.addHandler(collector)
     before = root.level
-    root.setLevel(min(level, before))
+    root.setLevel(min(level, before or level))
     try:
         yield found
     finally:

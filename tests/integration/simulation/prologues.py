@@ -29,6 +29,7 @@ from vllm.config.utils import Range
 from vllm.forward_context import get_forward_context, set_forward_context
 from vllm.model_executor.layers.layernorm import GemmaRMSNorm, RMSNorm
 from vllm.model_executor.layers.rotary_embedding import RotaryEmbedding
+from vllm.v1.attention.backend import AttentionType
 
 from simulation.layers import attention, compare, default_dtype, packed_cache, write_packed
 from simulation.models import vllm_config
@@ -75,6 +76,7 @@ class Prologue(torch.nn.Module):
     norm: "", "rms" or "gemma" for Q and K. v_norm: V's norm, without a weight. width: of the
     projection's output, if there is more in it than Q, K and V. body: what the model does, if not
     the usual: (layer, positions, qkv) to q, k and v for attention, and values to return besides.
+    modules: makes what such a body uses, with the model's dtype as default.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class Prologue(torch.nn.Module):
         width: int | None = None,
         name: str | None = None,
         body: Body | None = None,
+        modules: Callable[[], dict[str, torch.nn.Module]] | None = None,
         **arguments: Any,
     ) -> None:
         super().__init__()
@@ -116,6 +119,10 @@ class Prologue(torch.nn.Module):
                 self.q_norm.weight.data.uniform_(-0.5, 1.5)
                 self.k_norm.weight.data.uniform_(-0.5, 1.5)
             self.v_norm = RMSNorm(head_size, eps, has_weight=False) if v_norm else None
+            for module_name, module in (modules() if modules else {}).items():
+                for parameter in module.parameters():
+                    parameter.data.uniform_(-0.5, 1.5)
+                self.add_module(module_name, module)
 
     def norm_heads(self, norm: torch.nn.Module, x: Tensor) -> Tensor:
         """The norm over each head of `[T, heads * head_size]`."""
@@ -155,6 +162,7 @@ class Run:
     served: dict[str, str]
     graph: torch.fx.Graph
     mapping: Tensor | None
+    with_cache: frozenset[str]
 
     def served_in_order(self) -> list[str]:
         return list(self.served.values())
@@ -181,7 +189,7 @@ class Run:
         for which, (is_, should) in zip("qkv", pairs, strict=True):
             check.assert_close(which, is_, should, bound=check.NATIVE_ULPS)
         cache = torch.full_like(self.eager.caches[name], float("nan"))
-        if self.mapping is not None and name in self.served:
+        if self.mapping is not None and name in self.with_cache:
             _, key, value = self.compiled.inputs[name]
             write_packed(cache, key, value, self.mapping)
         check.assert_same_bits("cache", self.compiled.caches[name], cache)
@@ -250,7 +258,14 @@ def run(
         return compiled_model(*inputs)
 
     compiled = outcome(dynamic)
-    return Run(eager, compiled, served(backend.graph), backend.graph, mapping if slots else None)
+    with_cache = frozenset(
+        layer.name
+        for layer in layers
+        if layer.attn.attn_type == AttentionType.DECODER
+        and layer.attn.kv_sharing_target_layer_name is None
+    )
+    written = mapping if slots else None
+    return Run(eager, compiled, served(backend.graph), backend.graph, written, with_cache)
 
 
 def _record(layer: Prologue, found: Outcome) -> None:

@@ -118,11 +118,9 @@ class FusableLayers:
         """Whether a layer is there whose implementation explains what it does."""
         return bool(self._reasons) or self.declare("checks_head_size")
 
-    def reason(self, name: str) -> str:
-        """Why the layer of this name was not fused so far."""
-        return self._reasons.get(
-            name, "its norm, RoPE and KV cache write are not the ones that fuse"
-        )
+    def reason(self, name: str) -> str | None:
+        """Why the layer of this name was not fused so far, if that is known."""
+        return self._reasons.get(name)
 
     def of(self, match: pm.Match) -> FusableLayer | None:
         """The layer of a match, once all that the pattern leaves open is checked.

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 logger = init_logger(__name__)
 
-_reasons: dict[str, str] = {}
-"""Of every layer seen that writes a KV cache: why it is not fused, or ""."""
+FUSED = ""
+
+_reasons: dict[str, str | None] = {}
+"""Of every layer seen that writes a KV cache: FUSED, why it is not, or None."""
 
 
 def note_layers(graph: fx.Graph, layers: "FusableLayers") -> None:
@@ -36,18 +38,20 @@ def note_layers(graph: fx.Graph, layers: "FusableLayers") -> None:
     for node in graph.nodes:
         if is_func(node, update):
             name = layers.name_of(node.args[2])
-            _reasons.setdefault(name, layers.reason(name))
+            if _reasons.get(name) is None:
+                _reasons[name] = layers.reason(name)
         elif is_func(node, auto_functionalized) and (
             node.args[0].name().endswith("_and_unified_kv_cache_update")
         ):
-            _reasons[layers.name_of(node.kwargs["layer_name"])] = ""
+            _reasons[layers.name_of(node.kwargs["layer_name"])] = FUSED
 
 
 def log_layers() -> None:
     """Log one line about the layers noted since the last call."""
     if not _reasons:
         return
-    unfused = Counter(reason for reason in _reasons.values() if reason)
+    unknown = "its norm, RoPE and KV cache write are not the ones that fuse"
+    unfused = Counter(r or unknown for r in _reasons.values() if r != FUSED)
     logger.info(
         "RoPE and the KV cache write are one op in %d of %d attention layers%s",
         len(_reasons) - unfused.total(),
