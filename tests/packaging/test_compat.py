@@ -222,10 +222,11 @@ def test_vllm_of_which_no_machine_can_be_made_is_told_once(tmp_path: Path) -> No
     root = tmp_path / "copy"
     copy_to(root)
     tree = root / "build" / "vllm" / "csrc"
-    tree.mkdir(parents=True)
-    (tree / "torch_bindings.cpp").write_text("// Nothing is registered here.\n")
+    for folder in (tree, tree / "moe"):
+        folder.mkdir(parents=True)
+        (folder / "torch_bindings.cpp").write_text("// Nothing is registered here.\n")
     obstacle = module.find_obstacle(root, tmp_path / "none.so")
-    assert obstacle == "ValueError: no op of _C found in build/vllm/csrc/torch_bindings.cpp"
+    assert obstacle == "ValueError: no op of _C found in the bindings of build/vllm/csrc"
 
 
 def test_copy_of_the_repository_runs_by_itself(tmp_path: Path) -> None:
