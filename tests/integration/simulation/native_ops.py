@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from simulation import native_moe
+from simulation import native_mla, native_moe
 
 _LIBRARIES: list[torch.library.Library] = []  # an op lives as long as its Library
 
@@ -141,6 +141,10 @@ _IMPLEMENTED: dict[str, list[Callable[..., None]]] = {
         silu_and_mul,
         gelu_tanh_and_mul,
         relu_squared,
+    ],
+    "_C_cache_ops": [
+        native_mla.concat_and_cache_mla,
+        native_mla.gather_and_maybe_dequant_cache,
     ],
     "_moe_C": [
         native_moe.topk_softmax,

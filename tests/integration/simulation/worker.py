@@ -22,27 +22,35 @@ def become_a_rocm_machine(tree: Path, op_library: Path | None) -> None:
     """
     import torch
 
-    from simulation.bfloat16 import correct_bfloat16
     from simulation.native_ops import define_native_ops
+    from simulation.triton_interpreter import correct_interpreter
 
-    correct_bfloat16()
+    correct_interpreter()
     define_native_ops(tree)
     if op_library is not None:
         torch.ops.load_library(op_library)
 
-    from vllm.model_executor.models import registry
     from vllm.platforms import rocm
 
-    # vLLM looks at each model class in a process of its own, so as not to touch a GPU in this
-    # one. There is none, and such a process takes ten seconds.
-    registry._run_in_subprocess = lambda look: look()
     rocm.RocmPlatform.device_type = "cpu"
     rocm.RocmPlatform.dispatch_key = "CPU"
+    rocm.RocmPlatform.get_device_communicator_cls = lambda _: (
+        "simulation.communicator.GlooCommunicator"
+    )
     # Compiled pieces ask for the pool that their graphs would share; none is captured here.
     rocm.RocmPlatform.get_global_graph_pool = lambda _: (0, 0)
     rocm.RocmPlatform.num_compute_units = lambda *_: 20  # as HIP counts gfx1151's, in pairs
     torch.accelerator.empty_cache = lambda: None
     torch.accelerator.max_memory_allocated = lambda *_: 0
+
+    # Only now: vLLM registers its own ops for the platform's key as it is imported.
+    from vllm.model_executor.models import registry
+    from vllm.utils import torch_utils
+
+    # vLLM looks at each model class in a process of its own, so as not to touch a GPU in this
+    # one. There is none, and such a process takes ten seconds.
+    registry._run_in_subprocess = lambda look: look()
+    torch_utils.PIN_MEMORY = False
 
 
 def _load(path: Path) -> ModuleType:

@@ -21,7 +21,6 @@ from one_model import one_model
 
 from e2e.catalogue import MODELS
 from e2e.report import Row, markdown
-from e2e.result import Result
 from scripts import errors, op, paths
 from scripts.errors import Fault
 from scripts.git import Git
@@ -57,15 +56,15 @@ def _row(name: str, state: str) -> tuple[Row, float]:
     if kept.exists():
         return Row(MODELS[name], pickle.loads(kept.read_bytes())), 0.0
     try:
-        result: Result = one_model.alone(name=name)
+        results = one_model(name)
     except (RuntimeError, pytest.fail.Exception) as failed:
         text = str(failed)
         _write(_FOLDER / f"{name}.log", text.encode())
         return Row(
             MODELS[name], None, f"did not run; see build/e2e/{name}.log"
         ), time.monotonic() - begun
-    _write(kept, pickle.dumps(result))
-    return Row(MODELS[name], result), time.monotonic() - begun
+    _write(kept, pickle.dumps(results))
+    return Row(MODELS[name], results), time.monotonic() - begun
 
 
 def _state(commit: str) -> str:

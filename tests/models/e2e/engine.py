@@ -6,7 +6,7 @@ own. What is here is the model runner's part: the tensors of a step.
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from vllm.v1.kv_cache_interface import AttentionSpec
 from vllm.v1.worker.gpu import attn_utils
 from vllm.v1.worker.workspace import init_workspace_manager
 
+from e2e.draft import Draft
 from e2e.weights import LOAD_FORMAT
 
 CPU = torch.device("cpu")
@@ -66,11 +67,15 @@ class Padding:
     slots: bool
 
 
-def config_of(hf_config: dict[str, Any], **arguments: Any) -> VllmConfig:
-    """The configuration that `vllm serve` makes of a folder with nothing but a config.json."""
-    folder = tempfile.mkdtemp(dir=".")
-    Path(folder, "config.json").write_text(json.dumps(hf_config))
+def config_of(
+    hf_config: Mapping[str, Any], draft: Mapping[str, Any] | None = None, **arguments: Any
+) -> VllmConfig:
+    """The configuration that `vllm serve` makes of a folder with nothing but a config.json.
+
+    draft: the config.json of an EAGLE3 draft model.
+    """
     defaults = {
+        "model": _folder(hf_config),
         "skip_tokenizer_init": True,
         "load_format": LOAD_FORMAT,
         "max_model_len": MAX_MODEL_LEN,
@@ -78,18 +83,34 @@ def config_of(hf_config: dict[str, Any], **arguments: Any) -> VllmConfig:
         "max_num_batched_tokens": 128,
         "num_gpu_blocks_override": BLOCKS,
     }
-    arguments = {**defaults, **arguments}
-    return EngineArgs(model=folder, tokenizer=folder, **arguments).create_engine_config()
+    if draft:
+        defaults["speculative_config"] = {
+            "method": "eagle3",
+            "model": _folder(draft),
+            "num_speculative_tokens": 3,
+        }
+    return EngineArgs(**{**defaults, **arguments}).create_engine_config()
+
+
+def _folder(hf_config: Mapping[str, Any]) -> str:
+    folder = tempfile.mkdtemp(dir=".")
+    Path(folder, "config.json").write_text(json.dumps(dict(hf_config)))
+    return folder
 
 
 class Engine:
-    """The model of a configuration, loaded, with NaN in every slot of its cache."""
+    """The model of a configuration, loaded, with NaN in every slot of its cache.
 
-    def __init__(self, config: VllmConfig) -> None:
+    rank: which of its tensor-parallel processes this is. meeting: a file that they all know, absent
+    before the first comes.
+    """
+
+    def __init__(self, config: VllmConfig, rank: int, meeting: Path) -> None:
         self.config = config
         with set_current_vllm_config(config), torch.no_grad():
-            _join_process_group()
+            _join(config.parallel_config.tensor_parallel_size, rank, meeting)
             self.model = get_model(vllm_config=config)
+            self.draft = Draft(config, self.model) if config.speculative_config else None
             self.layers = get_layers_from_vllm_config(config, AttentionLayerBase)
             self._make_cache()
 
@@ -115,7 +136,7 @@ class Engine:
             attn_groups=[group for groups in self.groups for group in groups],
         )
         for cache in caches.values():
-            cache.fill_(float("nan"))
+            cache.view(torch.int8).fill_(-1)  # all bits set: a NaN in every float type
 
     @property
     def can_share_blocks(self) -> bool:
@@ -125,7 +146,10 @@ class Engine:
         )
 
     def run(self, queries: Sequence[Query], padding: Padding | None = None) -> torch.Tensor:
-        """Log-probabilities fp32 [T, vocabulary] after each of the batch's T tokens."""
+        """Log-probabilities fp32 after each of the batch's T tokens: [T, vocabulary].
+
+        With a draft model, its own after the greedy token stand beside them: [T, 2 * vocabulary].
+        """
         lengths = [len(query.tokens) for query in queries]
         count = sum(lengths)
         total = padding.tokens if padding else count
@@ -175,9 +199,21 @@ class Engine:
             with set_forward_context(
                 metadata, self.config, num_tokens=total, slot_mapping=by_layer
             ):
-                hidden = self.model(input_ids=ids, positions=positions)
-            logits = self.model.compute_logits(hidden[:count])
-        return torch.log_softmax(logits.float(), dim=-1)
+                out = self.model(input_ids=ids, positions=self._model_positions(positions))
+                hidden, auxiliary = out if self.draft else (out, None)
+                logits = self.model.compute_logits(hidden[:count])
+                rows = torch.log_softmax(logits.float(), dim=-1)
+                if self.draft is None:
+                    return rows
+                next_ids = ids[:count].roll(-1)
+                last = torch.tensor(lengths).cumsum(0) - 1
+                next_ids[last] = rows[last].argmax(dim=-1).int()
+                logits = self.draft.logits(ids, positions, auxiliary, next_ids)
+        return torch.cat([rows, torch.log_softmax(logits.float(), dim=-1)], dim=-1)
+
+    def _model_positions(self, positions: torch.Tensor) -> torch.Tensor:
+        """What the model gets: a row for time, height and width with M-RoPE, equal in text."""
+        return positions.repeat(3, 1) if self.config.model_config.uses_mrope else positions
 
     def _table(self, queries: Sequence[Query], sequences: int, group: int) -> torch.Tensor:
         """The group's block table [sequences, most blocks], in blocks of the kernel's size."""
@@ -192,9 +228,9 @@ class Engine:
         return table
 
 
-def _join_process_group() -> None:
+def _join(ranks: int, rank: int, meeting: Path) -> None:
     if model_parallel_is_initialized():
         return
     init_workspace_manager(CPU)
-    init_distributed_environment(1, 0, f"file://{Path.cwd()}/process-group", 0, "gloo")
-    initialize_model_parallel(1)
+    init_distributed_environment(ranks, rank, f"file://{meeting}", 0, "gloo")
+    initialize_model_parallel(ranks)

@@ -6,9 +6,11 @@ Off and on differ in the two `fuse_*` settings alone; on is vLLM's default.
 import collections
 import gc
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
+from vllm.config import VllmConfig
 
 from e2e.catalogue import MODELS, VOCABULARY, Model
 from e2e.engine import Engine, config_of
@@ -24,17 +26,17 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def measure(name: str) -> Result:
-    """The model's row."""
+def measure(name: str, rank: int, meeting: Path) -> Result:
+    """The model's row, as one of its tensor-parallel processes sees it."""
     model = MODELS[name]
     records: dict[str, Record] = {}
     fused: dict[str, dict[str, list[str]]] = {}
     seconds: dict[str, float] = {}
     for configuration, arguments in CONFIGURATIONS.items():
         started = time.monotonic()
-        engine = _engine(model, arguments)
+        engine = Engine(_config(model, arguments), rank, meeting)
         with watched() as watch:
-            records[configuration] = play(engine, VOCABULARY)
+            records[configuration] = play(engine)
         fused[configuration] = {layer: sorted(kinds) for layer, kinds in watch.calls.items()}
         seconds[configuration] = time.monotonic() - started
         gc.collect()
@@ -44,7 +46,7 @@ def measure(name: str) -> Result:
     for fault, (_, kind) in FAULTS.items():
         if kind in watch.kinds:
             with watched(fault):
-                faulty = play(engine, VOCABULARY, prompts_only=True)
+                faulty = play(engine, prompts_only=True)
             faults[fault] = compare(records["off"], faulty).prompt
     backends = collections.Counter(
         layer.get_attn_backend().get_name() for layer in engine.layers.values()
@@ -64,14 +66,17 @@ def measure(name: str) -> Result:
     )
 
 
-def _engine(model: Model, arguments: dict[str, Any]) -> Engine:
-    return Engine(
-        config_of(
-            dict(model.hf_config),
-            model_loader_extra_config={"qk_norm_size": model.qk_norm_size},
-            **model.engine,
-            **arguments,
-        )
+def _config(model: Model, arguments: dict[str, Any]) -> VllmConfig:
+    return config_of(
+        model.hf_config,
+        model.draft,
+        model_loader_extra_config={
+            "qk_norm_size": model.qk_norm_size,
+            "embedding_size": model.embedding_size,
+        },
+        tensor_parallel_size=model.ranks,
+        **model.engine,
+        **arguments,
     )
 
 
@@ -85,6 +90,7 @@ def compare(first: Record, second: Record) -> Difference:
                 break
             row, other = a.log_probs[position], b.log_probs[position]
             difference = float((row - other).abs().max())  # NaN if there is one
+            row, other = row[:VOCABULARY], other[:VOCABULARY]  # without a draft's
             everywhere = _larger(everywhere, difference)
             if position < a.prompt:
                 prompt = _larger(prompt, difference)

@@ -10,16 +10,21 @@ from e2e.verdict import failures, fused_counts
 
 @dataclass(frozen=True)
 class Row:
-    """A model with its result, or why there is none."""
+    """A model with its result in each of its processes, or why there is none."""
 
     model: Model
-    result: Result | None
+    results: Sequence[Result]
     error: str = ""
+
+    @property
+    def result(self) -> Result | None:
+        """The first process's; `failures` looks at all."""
+        return self.results[0] if self.results else None
 
     @property
     def failures(self) -> list[str]:
         """What is wrong; empty for a row that holds."""
-        return failures(self.model, self.result) if self.result else [self.error.splitlines()[0]]
+        return failures(self.model, self.results) if self.results else [self.error]
 
 
 _HEAD = (

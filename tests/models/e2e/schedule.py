@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from e2e.catalogue import VOCABULARY
 from e2e.engine import BLOCKS, Engine, Padding, Query
 
 PROMPT_LENGTHS = (23, 37, 5)
@@ -76,7 +77,7 @@ class Sequence:
             self.text.log_probs[self.computed] = row.clone()
             self.computed += 1
             if self.computed == len(self.text.tokens):
-                token = int(row.argmax())
+                token = int(row[:VOCABULARY].argmax())
                 self.text.tokens.append(token)
                 if right == len(drafts) or drafts[right] != token:
                     break
@@ -84,10 +85,10 @@ class Sequence:
         return right
 
 
-def play(engine: Engine, vocabulary: int, prompts_only: bool = False) -> Record:
+def play(engine: Engine, prompts_only: bool = False) -> Record:
     """Run the schedule; with `prompts_only`, up to the first token after each prompt."""
     choose = random.Random(5)
-    prompts = [[choose.randrange(1, vocabulary) for _ in range(n)] for n in PROMPT_LENGTHS]
+    prompts = [[choose.randrange(1, VOCABULARY) for _ in range(n)] for n in PROMPT_LENGTHS]
     free = list(range(1, BLOCKS))  # block 0 is vLLM's null block
     choose.shuffle(free)
 
@@ -128,9 +129,9 @@ def play(engine: Engine, vocabulary: int, prompts_only: bool = False) -> Record:
             if len(each.text.new) >= NEW_TOKENS:
                 continue
             count = (3, 7, 0)[(index + step) % 3]
-            drafts = _drafts(record.first[index], each.text, count, vocabulary)
+            drafts = _drafts(record.first[index], each.text, count)
             if (index + step) % 2:
-                drafts[1:2] = [drafts[1] % (vocabulary - 1) + 1] if count else []
+                drafts[1:2] = [drafts[1] % (VOCABULARY - 1) + 1] if count else []
             record.drafted += count
             parts.append((each, 1, drafts))
         tokens = sum(1 + len(drafts) for _, _, drafts in parts)
@@ -141,11 +142,11 @@ def play(engine: Engine, vocabulary: int, prompts_only: bool = False) -> Record:
     return record
 
 
-def _drafts(text: Text, so_far: Text, count: int, vocabulary: int) -> list[int]:
+def _drafts(text: Text, so_far: Text, count: int) -> list[int]:
     """What the first set's text says comes next; past its end, some token."""
     at = len(so_far.tokens)
     known = text.tokens[at : at + count]
-    return [*known, *(1 + (at + i) % (vocabulary - 1) for i in range(count - len(known)))]
+    return [*known, *(1 + (at + i) % (VOCABULARY - 1) for i in range(count - len(known)))]
 
 
 def _step(

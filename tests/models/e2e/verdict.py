@@ -1,6 +1,7 @@
 """What a row must show, and what is wrong with it where it does not."""
 
 import collections
+from collections.abc import Sequence
 
 from e2e.catalogue import NORM, NORM_OFFSET, NORM_V, ROPE, Model
 from e2e.result import Result, exceeds
@@ -22,8 +23,15 @@ def fused_counts(result: Result, configuration: str) -> dict[str, int]:
     return dict(collections.Counter(map(kind_of, result.fused[configuration].values())))
 
 
-def failures(model: Model, result: Result) -> list[str]:
-    """What is not as it must be; empty for a row that holds."""
+def failures(model: Model, results: Sequence[Result]) -> list[str]:
+    """What is not as it must be in any process; empty for a row that holds."""
+    found = [failure for result in results for failure in _failures(model, result)]
+    if any(result.texts != results[0].texts for result in results):
+        found.append("the processes have different texts")
+    return list(dict.fromkeys(found))
+
+
+def _failures(model: Model, result: Result) -> list[str]:
     found = []
     for configuration in ("eager", "off"):
         if result.fused[configuration]:
