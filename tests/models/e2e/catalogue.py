@@ -43,6 +43,7 @@ class Model:
     draft: the config.json of an EAGLE3 draft model, whose layers count too.
     ranks: tensor-parallel processes.
     flash_attn: whether it needs that package, which a stand-in is for.
+    generates: whether it predicts tokens.
     ci: whether `make test` runs it.
     """
 
@@ -57,6 +58,7 @@ class Model:
     draft: Mapping[str, Any] | None = None
     ranks: int = 1
     flash_attn: bool = False
+    generates: bool = True
     ci: bool = False
 
     @property
@@ -479,6 +481,14 @@ MODELS: dict[str, Model] = {
         why_not="two layers share another's KV cache",
         qk_norm_size=0.25,
         embedding_size=0.02,
+    ),
+    "encoder": Model(
+        "Qwen3 as an encoder (8/2/128, no cache)",
+        _config("Qwen3ForCausalLM", "qwen3", **_QWEN3, is_causal=False),
+        layers=2,
+        why_not="encoder-only layers write no cache",
+        engine={"runner": "pooling", "convert": "embed", "max_num_batched_tokens": 512},
+        generates=False,
     ),
     "deepseek": Model(
         "DeepSeek-V2 (MLA)",

@@ -5,7 +5,7 @@ own. What is here is the model runner's part: the tensors of a step.
 """
 
 import json
-import tempfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,13 @@ from vllm.v1.attention.backends.utils import (
 )
 from vllm.v1.core.kv_cache_planning import get_global_kv_cache_groups, get_kv_cache_configs
 from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
-from vllm.v1.kv_cache_interface import AttentionSpec
+from vllm.v1.kv_cache_interface import (
+    EncoderOnlyAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    KVCacheSpec,
+    MambaSpec,
+)
 from vllm.v1.worker.gpu import attn_utils
 from vllm.v1.worker.workspace import init_workspace_manager
 
@@ -93,9 +99,12 @@ def config_of(
 
 
 def _folder(hf_config: Mapping[str, Any]) -> str:
-    folder = tempfile.mkdtemp(dir=".")
-    Path(folder, "config.json").write_text(json.dumps(dict(hf_config)))
-    return folder
+    """Named by its content: vLLM's caches go by a model's name."""
+    content = json.dumps(dict(hf_config))
+    folder = Path(f"model-{zlib.crc32(content.encode()):08x}")
+    folder.mkdir(exist_ok=True)
+    folder.joinpath("config.json").write_text(content)
+    return str(folder)
 
 
 class Engine:
@@ -117,16 +126,13 @@ class Engine:
     def _make_cache(self) -> None:
         register_all_kvcache_specs(self.config)
         specs = attn_utils.get_kv_cache_spec(self.config)
-        backends = [self.layers[name].get_attn_backend() for name in specs]
-        layouts = [layout.name for layout in get_supported_kv_cache_layouts(backends)]
-        resolve_kv_cache_layout(self.config, [layouts], list(specs.values()))
-        groups = get_global_kv_cache_groups(self.config, [specs])
-        unlimited = 1 << 40  # the override of the number of blocks decides
-        (self.cache,) = get_kv_cache_configs(self.config, [specs], [unlimited], groups)
+        self.cache = self._planned(specs) if specs else self._without_cache()
         self.block_sizes = [group.kv_cache_spec.block_size for group in self.cache.kv_cache_groups]
         self.groups, _, self.kernel_block_sizes = attn_utils.init_attn_backend(
             self.cache, self.config, CPU
         )
+        if not specs:
+            self.kernel_block_sizes = self.block_sizes
         caches = attn_utils.init_kv_cache(
             self.layers,
             self.cache,
@@ -138,12 +144,38 @@ class Engine:
         for cache in caches.values():
             cache.view(torch.int8).fill_(-1)  # all bits set: a NaN in every float type
 
+    def _planned(self, specs: dict[str, KVCacheSpec]) -> KVCacheConfig:
+        """The cache that vLLM plans for the layers, of as many blocks as the configuration says."""
+        backends = [self.layers[name].get_attn_backend() for name in specs]
+        layouts = [layout.name for layout in get_supported_kv_cache_layouts(backends)]
+        resolve_kv_cache_layout(self.config, [layouts], list(specs.values()))
+        groups = get_global_kv_cache_groups(self.config, [specs])
+        unlimited = 1 << 40
+        (cache,) = get_kv_cache_configs(self.config, [specs], [unlimited], groups)
+        return cache
+
+    def _without_cache(self) -> KVCacheConfig:
+        """What stands for a cache in a model of encoder-only layers."""
+        layer: Any = next(iter(self.layers.values()))
+        spec = EncoderOnlyAttentionSpec(
+            block_size=16,
+            num_kv_heads=layer.num_kv_heads,
+            head_size=layer.head_size,
+            dtype=self.config.model_config.dtype,
+        )
+        self.config.cache_config.kv_cache_layout = "LBNHC"
+        return KVCacheConfig(1, [], [KVCacheGroupSpec(list(self.layers), spec)])
+
+    @property
+    def generates(self) -> bool:
+        """Whether the model predicts tokens; otherwise its rows are of hidden states."""
+        return self.config.model_config.runner_type == "generate"
+
     @property
     def can_share_blocks(self) -> bool:
         """Whether every layer keeps its past in blocks of tokens, which other sequences can use."""
-        return all(
-            isinstance(group.kv_cache_spec, AttentionSpec) for group in self.cache.kv_cache_groups
-        )
+        specs = (group.kv_cache_spec for group in self.cache.kv_cache_groups)
+        return not any(isinstance(spec, MambaSpec) for spec in specs)
 
     def run(self, queries: Sequence[Query], padding: Padding | None = None) -> torch.Tensor:
         """Log-probabilities fp32 after each of the batch's T tokens: [T, vocabulary].
@@ -201,7 +233,9 @@ class Engine:
             ):
                 out = self.model(input_ids=ids, positions=self._model_positions(positions))
                 hidden, auxiliary = out if self.draft else (out, None)
-                logits = self.model.compute_logits(hidden[:count])
+                logits = hidden[:count]
+                if self.generates:
+                    logits = self.model.compute_logits(logits)
                 rows = torch.log_softmax(logits.float(), dim=-1)
                 if self.draft is None:
                     return rows

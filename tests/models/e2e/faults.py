@@ -95,8 +95,9 @@ def watched(fault: str | None = None) -> Iterator[Watch]:
     current: list[str] = []
 
     def launch(positions: Any, q: Any, k: Any, v: Any, table: Any, **rest: Any) -> None:
-        watch.calls.setdefault(current[-1], set()).update(_kinds(table, rest))
-        if fault:
+        kinds = _kinds(table, rest)
+        watch.calls.setdefault(current[-1], set()).update(kinds)
+        if fault and FAULTS[fault][1] in kinds:
             FAULTS[fault][0](kernel, positions, q, k, v, table, **rest)
         else:
             kernel(positions, q, k, v, table, **rest)

@@ -94,7 +94,7 @@ def compare(first: Record, second: Record) -> Difference:
             everywhere = _larger(everywhere, difference)
             if position < a.prompt:
                 prompt = _larger(prompt, difference)
-            if position >= a.prompt - 1 and row.argmax() != other.argmax():
+            if a.new and position >= a.prompt - 1 and row.argmax() != other.argmax():
                 best = torch.topk(row, 2).values
                 flips.append(Flip(number, position, float(best[0] - best[1]), difference))
                 break

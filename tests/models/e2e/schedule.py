@@ -102,6 +102,9 @@ def play(engine: Engine, prompts_only: bool = False) -> Record:
             blocks[-1] += [free.pop() for _ in range(_BLOCKS_EACH - len(blocks[-1]))]
         return Sequence(Text(list(prompt), len(prompt)), blocks, shared)
 
+    if not engine.generates:
+        return _encode(engine, prompts)
+
     first = [sequence(prompt) for prompt in prompts]
     short, long, last = first
     record = Record([each.text for each in first])
@@ -139,6 +142,18 @@ def play(engine: Engine, prompts_only: bool = False) -> Record:
             engine, parts, Padding(-(-tokens // 8) * 8, 4, slots=step % 2 == 0)
         )
         step += 1
+    return record
+
+
+def _encode(engine: Engine, prompts: list[list[int]]) -> Record:
+    """All prompts at once, as they are and padded."""
+    null = [[0] * _BLOCKS_EACH]
+    record = Record([], [])
+    queries = [Query(prompt, 0, null, len(prompt)) for prompt in prompts]
+    for texts, padding in ((record.first, None), (record.second, Padding(72, 4, slots=True))):
+        rows = engine.run(queries, padding).split([len(prompt) for prompt in prompts])
+        for prompt, own in zip(prompts, rows, strict=True):
+            texts.append(Text(list(prompt), len(prompt), dict(enumerate(own))))
     return record
 
 
