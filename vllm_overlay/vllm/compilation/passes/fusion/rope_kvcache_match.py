@@ -11,6 +11,7 @@ import inspect
 import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch._inductor.pattern_matcher as pm
@@ -18,6 +19,7 @@ from torch import fx
 from torch._higher_order_ops.auto_functionalize import auto_functionalized
 from torch._ops import OpOverload
 
+import vllm.ir.ops  # noqa: F401  registers vllm_ir
 from vllm.config import VllmConfig, get_layers_from_vllm_config
 from vllm.logger import init_logger
 from vllm.model_executor.layers.attention.attention import Attention
@@ -27,7 +29,9 @@ from vllm.v1.attention.backend import AttentionType
 from vllm.v1.attention.rope_kvcache_traits import RopeKVCacheTraits
 
 from ..fx_utils import is_func
-from .matcher_utils import MatcherCustomOp
+
+if TYPE_CHECKING:
+    from .matcher_utils import MatcherCustomOp
 
 logger = init_logger(__name__)
 
@@ -238,7 +242,7 @@ class SizedByMatch:
     """
 
     layers: FusableLayers
-    rope_matcher: MatcherCustomOp
+    rope_matcher: "MatcherCustomOp"
     traits = RopeKVCacheTraits()
 
     def take_sizes(self, match: pm.Match) -> bool:
