@@ -366,17 +366,17 @@ MODELS: dict[str, Model] = {
         _config(
             "Ministral3ForCausalLM",
             "ministral3",
+            llama_4_scaling={"original_max_position_embeddings": 16, "beta": 0.1},
             rope_parameters={
                 "type": "yarn",
                 "rope_type": "yarn",
                 "rope_theta": 1e6,
                 "factor": 16.0,
-                "original_max_position_embeddings": 16,
+                "original_max_position_embeddings": 32,
                 "beta_fast": 32.0,
                 "beta_slow": 1.0,
                 "mscale": 1.0,
                 "mscale_all_dim": 1.0,
-                "llama_4_scaling_beta": 0.1,
             },
         ),
         layers=2,
@@ -456,7 +456,7 @@ MODELS: dict[str, Model] = {
             },
         ),
         layers=2,
-        why_not="its rotation is M-RoPE, which calls no rotary op",
+        why_not="M-RoPE calls no rotary op (Qwen3VLForConditionalGeneration needs torchvision)",
     ),
     "gemma3n": Model(
         "Gemma 3n (4/1/256, V norm, KV-shared layers)",

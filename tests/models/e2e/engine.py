@@ -62,15 +62,14 @@ class Query:
 
 @dataclass(frozen=True)
 class Padding:
-    """How a batch is padded for a captured graph.
+    """How a batch is padded for a captured graph of `tokens` tokens.
 
-    tokens, sequences: sizes after padding. slots: whether the slot mapping is padded too, with -1;
-    otherwise it has fewer slots than there are tokens.
+    sequences: with attention inside the graph, the sequences it was captured for; the slot mapping
+    is padded with -1. None: attention is outside, and there are fewer slots than tokens.
     """
 
     tokens: int
-    sequences: int
-    slots: bool
+    sequences: int | None
 
 
 def config_of(
@@ -185,7 +184,8 @@ class Engine:
         lengths = [len(query.tokens) for query in queries]
         count = sum(lengths)
         total = padding.tokens if padding else count
-        sequences = padding.sequences if padding else len(queries)
+        full = padding is not None and padding.sequences is not None
+        sequences = padding.sequences if padding and padding.sequences else len(queries)
         ids = torch.zeros(total, dtype=torch.int32)
         ids[:count] = torch.tensor([t for query in queries for t in query.tokens])
         # The buffers of a captured graph keep what an earlier step left past the batch's end.
@@ -206,7 +206,7 @@ class Engine:
             rows = torch.repeat_interleave(torch.arange(len(queries)), torch.tensor(lengths))
             at = positions[:count]
             slots[group, :count] = table[rows, at // size].long() * size + at % size
-        if padding and not padding.slots:
+        if not full:
             slots = slots[:, :count]
 
         self.config.kernel_config.ir_op_priority.set_default()
@@ -214,7 +214,7 @@ class Engine:
             metadata = attn_utils.build_attn_metadata(
                 attn_groups=self.groups,
                 num_reqs=sequences,
-                num_tokens=total if not padding or padding.slots else count,
+                num_tokens=total if full else count,
                 query_start_loc_gpu=starts,
                 query_start_loc_cpu=starts,
                 max_query_len=max(lengths),

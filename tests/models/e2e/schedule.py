@@ -9,7 +9,7 @@ Sampling is greedy. A sequence's blocks lie anywhere in the cache.
 
 import math
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 
@@ -112,7 +112,7 @@ def play(engine: Engine, prompts_only: bool = False) -> Record:
     _step(engine, [(short, 1, []), (long, 21, []), (last, 5, [])])
     if prompts_only:
         return record
-    paddings = [None, Padding(4, 4, slots=True), Padding(8, 8, slots=True), Padding(8, 3, False)]
+    paddings = [None, Padding(4, 4), Padding(8, 8), Padding(8, None)]
     for step in range(NEW_TOKENS - 1):
         _step(
             engine,
@@ -138,9 +138,8 @@ def play(engine: Engine, prompts_only: bool = False) -> Record:
             record.drafted += count
             parts.append((each, 1, drafts))
         tokens = sum(1 + len(drafts) for _, _, drafts in parts)
-        record.accepted += _step(
-            engine, parts, Padding(-(-tokens // 8) * 8, 4, slots=step % 2 == 0)
-        )
+        padding = Padding(-(-tokens // 8) * 8, 4 if step % 2 == 0 else None)
+        record.accepted += _step(engine, parts, padding)
         step += 1
     return record
 
@@ -150,7 +149,7 @@ def _encode(engine: Engine, prompts: list[list[int]]) -> Record:
     null = [[0] * _BLOCKS_EACH]
     record = Record([], [])
     queries = [Query(prompt, 0, null, len(prompt)) for prompt in prompts]
-    for texts, padding in ((record.first, None), (record.second, Padding(72, 4, slots=True))):
+    for texts, padding in ((record.first, None), (record.second, Padding(72, 4))):
         rows = engine.run(queries, padding).split([len(prompt) for prompt in prompts])
         for prompt, own in zip(prompts, rows, strict=True):
             texts.append(Text(list(prompt), len(prompt), dict(enumerate(own))))
@@ -171,8 +170,6 @@ def _step(
 ) -> int:
     """Runs a batch of (sequence, tokens, drafts); the number of drafts that were right."""
     queries = [sequence.query(count, drafts) for sequence, count, drafts in parts]
-    if padding:
-        padding = replace(padding, sequences=max(padding.sequences, len(queries)))
     rows = engine.run(queries, padding).split([len(query.tokens) for query in queries])
     return sum(
         sequence.take(query, own)
