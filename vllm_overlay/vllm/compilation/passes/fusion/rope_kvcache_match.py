@@ -234,6 +234,18 @@ def _val(node: fx.Node) -> torch.Tensor:
     return node.meta["val"]
 
 
+def query_groups(match: pm.Match) -> tuple[int, int] | None:
+    """What the scales of the native op that quantizes a match's query are for.
+
+    None if no such op is in the match.
+    """
+    for node in match.nodes:
+        if is_func(node, auto_functionalized) and "group_shape" in node.kwargs:
+            rows, columns = node.kwargs["group_shape"]
+            return rows, columns
+    return None
+
+
 class SizedByMatch:
     """A pattern that serves layers of every size, one match at a time.
 

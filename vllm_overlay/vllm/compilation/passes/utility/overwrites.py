@@ -40,7 +40,12 @@ def read_after_overwrite(
             elif _is_view(user):
                 if is_read(user, parts):
                     return True
-            elif user is not node and user not in ignored and order[user] > order[node]:
+            elif (
+                user is not node
+                and user not in ignored
+                and order[user] > order[node]
+                and not _reads_sizes_only(user)
+            ):
                 return True
         return False
 
@@ -143,6 +148,15 @@ def _columns(scatter: fx.Node) -> tuple[int, int] | None:
 def is_getitem(node: object) -> TypeGuard[fx.Node]:
     """Whether this is a node that takes one of another's results."""
     return isinstance(node, fx.Node) and is_func(node, operator.getitem)
+
+
+def _reads_sizes_only(node: fx.Node) -> bool:
+    """Whether a node asks a tensor for its shape, which overwriting leaves as it is."""
+    return getattr(node.target, "overloadpacket", None) in (
+        torch.ops.aten.sym_size,
+        torch.ops.aten.sym_stride,
+        torch.ops.aten.sym_numel,
+    )
 
 
 def _is_view(node: fx.Node) -> bool:
