@@ -116,6 +116,21 @@ def fused_add_rms_norm(
     rms_norm(input, residual, weight, epsilon)
 
 
+def static_scaled_fp8_quant(
+    result: Tensor, input: Tensor, scale: Tensor, group_shape: list[int] | None = None
+) -> None:
+    """Write `input / scale` to a result of an fp8 type, within its range.
+
+    One scale for all, or one for each `group_shape[1]` columns.
+    """
+    if scale.numel() > 1:
+        if group_shape is None or group_shape[1] * scale.numel() != input.shape[-1]:
+            raise ValueError(f"{scale.numel()} scales for groups {group_shape} of {input.shape}")
+        scale = scale.flatten().repeat_interleave(group_shape[1])
+    most = torch.finfo(result.dtype).max
+    result.copy_((input.float() / scale).clamp(-most, most))
+
+
 def silu_and_mul(result: Tensor, input: Tensor) -> None:
     """SiLU of the first half times the second half."""
     gate, up = input.chunk(2, dim=-1)
@@ -138,6 +153,7 @@ _IMPLEMENTED: dict[str, list[Callable[..., None]]] = {
         rotary_embedding,
         rms_norm,
         fused_add_rms_norm,
+        static_scaled_fp8_quant,
         silu_and_mul,
         gelu_tanh_and_mul,
         relu_squared,

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._higher_order_ops.auto_functionalize import auto_functionalized
-from torch._inductor.compile_fx import compile_fx
+from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from vllm.compilation.passes.inductor_pass import InductorPass, pass_context
 from vllm.compilation.passes.ir.inplace_functionalization import (
     VllmIRInplaceFunctionalizationPass,
@@ -199,7 +199,7 @@ class Run:
             check.assert_close(f"returned {i}", *heads, bound=check.NATIVE_ULPS)
 
 
-class _Model(torch.nn.Module):
+class Model(torch.nn.Module):
     def __init__(self, layers: Sequence[Prologue]) -> None:
         super().__init__()
         self.layers = torch.nn.ModuleList(layers)
@@ -230,8 +230,8 @@ def run(
     projected = [torch.randn(tokens, layer.width).to(dtype) for layer in layers]
     mapping = torch.randperm(4 * BLOCK_SIZE)[:tokens]
     mapping[-1] = -1
-    model = _Model(layers)
-    backend = _Backend(config, largest)
+    model = Model(layers)
+    backend = Backend(config, largest)
 
     def outcome(call: Callable[..., list[tuple[Tensor, ...]]]) -> Outcome:
         found = Outcome()
@@ -281,7 +281,7 @@ def _record(layer: Prologue, found: Outcome) -> None:
     attn.impl.forward = forward
 
 
-class _Backend:
+class Backend:
     """Inductor with vLLM's own passes in their own order; keeps the graph after the fusions."""
 
     def __init__(self, config: VllmConfig, largest: int) -> None:
@@ -294,17 +294,27 @@ class _Backend:
         settings["force_disable_caches"] = True
         settings["pre_grad_custom_pass"] = VllmIRInplaceFunctionalizationPass(self.config)
         with pass_context(self.range):
-            manager = PostGradPassManager()
+            manager = self.manager()
             manager.configure(self.config)
             manager.add(_Keep(self))
             settings["post_grad_custom_post_pass"] = manager
-            return compile_fx(module, inputs, config_patches=settings)
+            return compile_fx(
+                module, inputs, inner_compile=self.inner_compile, config_patches=settings
+            )
+
+    def manager(self) -> PostGradPassManager:
+        """What runs the passes, not configured yet."""
+        return PostGradPassManager()
+
+    def inner_compile(self, *args: Any, **kwargs: Any) -> Any:
+        """What becomes of a graph that autograd and functionalization are done with."""
+        return compile_fx_inner(*args, **kwargs)
 
 
 class _Keep(InductorPass):
     """The last of the passes that fuse: before ops are lowered and put back in place."""
 
-    def __init__(self, backend: _Backend) -> None:
+    def __init__(self, backend: Backend) -> None:
         self.backend = backend
 
     def __call__(self, graph: torch.fx.Graph) -> None:
