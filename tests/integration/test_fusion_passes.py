@@ -172,6 +172,7 @@ def test_the_log_says_how_many_layers_are_fused_and_why_others_are_not() -> None
         Prologue(config, 4, 2, 64, body=bodies.scaled_k),
         Prologue(config, 4, 2, 64, body=bodies.scaled_k),
     ]
+    log_layers()  # what other tests have left
     with messages(logging.INFO) as logged:
         run(config, layers)
         log_layers()
