@@ -226,19 +226,23 @@ struct Kernel {
 constexpr Kernel kKernels[] = {RDNA35_KERNELS(RDNA35_ROW)};
 #undef RDNA35_ROW
 
-// A large batch is one in which there are more lanes of few pairs than a small
-// GPU keeps under way at once: this many elements of Q, K and V.
-constexpr int64_t kLargeBatch = int64_t{1} << 17;
+// The pairs of a lane that end a batch of this many heads of Q, K and V
+// soonest, of any head size, as measured.
+int pairs_for(int64_t heads) { return heads < 1024 ? 2 : heads < 4096 ? 4 : 8; }
 
-// The index in kKernels: the widest or the narrowest that `allowed` admits.
+// The index in kKernels: the widest of at most `pairs` that `allowed` admits,
+// else the narrowest that it admits.
 template <class Allowed>
-int kernel_index(DType dtype, int64_t head_dim, bool normed, bool widest,
+int kernel_index(DType dtype, int64_t head_dim, bool normed, int pairs,
                  const Allowed& allowed) {
   int found = -1, index = 0;
+  const auto better = [=](int a, int b) {
+    return a <= pairs && b <= pairs ? a > b : a < b;
+  };
   for (const Kernel& kernel : kKernels) {
     if (kernel.dtype == dtype && kernel.head_dim == head_dim &&
         kernel.normed == normed && allowed(kernel.pairs) &&
-        (found < 0 || (kernel.pairs > kKernels[found].pairs) == widest)) {
+        (found < 0 || better(kernel.pairs, kKernels[found].pairs))) {
       found = index;
     }
     ++index;
@@ -474,12 +478,12 @@ RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
     slots.contiguous();
 
     p.cache = cache.t.data;
-    p.cache_block_stride = cache.t.strides[0];
-    p.cache_head_stride = cache.t.strides[1];
-    p.cache_slot_stride = cache.t.strides[2];
+    p.cache_block_stride = 2 * static_cast<uint64_t>(cache.t.strides[0]);
+    p.cache_head_stride = 2 * static_cast<uint64_t>(cache.t.strides[1]);
+    p.cache_slot_stride = 2 * static_cast<uint64_t>(cache.t.strides[2]);
     p.num_slots = static_cast<uint32_t>(blocks * block_size);
     p.slot_mapping = static_cast<const int64_t*>(slots.t.data);
-    p.num_mapped = static_cast<int32_t>(slots.t.sizes[0]);
+    p.num_mapped = static_cast<uint32_t>(slots.t.sizes[0]);
     set_block_division(p, block_size);
   }
   p.positions = static_cast<const int64_t*>(positions.t.data);
@@ -538,10 +542,10 @@ RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
     return HeadsParams{src.begin,
                        const_cast<char*>(dst.begin),
                        weight ? weight->data : nullptr,
-                       static_cast<int32_t>(src.token_stride),
-                       static_cast<int32_t>(src.head_stride),
-                       static_cast<int32_t>(dst.token_stride),
-                       static_cast<int32_t>(dst.head_stride)};
+                       static_cast<uint32_t>(2 * src.token_stride),
+                       static_cast<uint32_t>(2 * src.head_stride),
+                       static_cast<uint32_t>(2 * dst.token_stride),
+                       static_cast<uint32_t>(2 * dst.head_stride)};
   };
   p.heads[kQ] = heads_params(q_heads, q_out, args.q_weight);
   p.heads[kK] = heads_params(k_heads, k_out, args.k_weight);
@@ -554,8 +558,8 @@ RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
                         ? -0.0f
                         : static_cast<float>(args.weight_offset);
 
-  p.num_q_heads = static_cast<int32_t>(q_heads.heads);
-  p.num_kv_heads = static_cast<int32_t>(num_kv_heads);
+  p.num_q_heads = static_cast<uint32_t>(q_heads.heads);
+  p.num_kv_heads = static_cast<uint32_t>(num_kv_heads);
 
   const bool weights_fp32 =
       args.q_weight && args.q_weight->dtype == DType::kFloat32;
@@ -577,23 +581,22 @@ RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
     return p.rot_half % pairs == 0 && heads(q_heads) && heads(k_heads) &&
            heads(v_heads) && heads(q_out) && heads(k_out) && heads(v_out) &&
            weight(kQ) && weight(kK) && aligned(p.cos_sin, bytes) &&
-           aligned(p.cache, bytes) && 2 * p.cache_block_stride % bytes == 0 &&
-           2 * p.cache_head_stride % bytes == 0 &&
-           2 * p.cache_slot_stride % bytes == 0;
+           aligned(p.cache, bytes) && p.cache_block_stride % bytes == 0 &&
+           p.cache_head_stride % bytes == 0 && p.cache_slot_stride % bytes == 0;
   };
   const int64_t heads_in_all = q_heads.heads + 2 * num_kv_heads;
-  const bool large = tokens * heads_in_all * head_dim >= kLargeBatch;
-  launch.kernel = kernel_index(dtype, head_dim, normed, large, vectors);
+  launch.kernel = kernel_index(dtype, head_dim, normed,
+                               pairs_for(tokens * heads_in_all), vectors);
   if (launch.kernel >= 0) {
     p.flags |= kVectors;
   } else {
     launch.kernel =
-        kernel_index(dtype, head_dim, normed, false, [](int) { return true; });
+        kernel_index(dtype, head_dim, normed, 0, [](int) { return true; });
   }
 
   const int lanes = power_of_two_from(static_cast<int>(head_dim) / 2 /
                                       kKernels[launch.kernel].pairs);
-  const auto waves = [&](int32_t num_heads) {
+  const auto waves = [&](uint32_t num_heads) {
     const int heads_per_wave = kWaveSize / lanes;
     return (num_heads + heads_per_wave - 1) / heads_per_wave;
   };

@@ -10,7 +10,7 @@ namespace rdna35 {
 template <class T, int kHeadDim, bool kNormed, int kPairs>
 RDNA35_DEVICE void rope_cache(const RopeCacheParams& argument) {
   const RopeCacheParams& p = load_params(argument);
-  const int token = static_cast<int>(grid_x());
+  const uint32_t token = grid_x();
   const int wave = static_cast<int>(grid_y() * p.waves_per_group +
                                     uniform(thread() / kWaveSize));
   rope_cache_wave<T, kHeadDim, kNormed, kPairs>(p, token, wave);

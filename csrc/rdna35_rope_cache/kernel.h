@@ -46,7 +46,9 @@ struct RopeCache {
   static constexpr int kHeads = kWaveSize / kLanes;  // heads of a wave
   static constexpr int kWords = kPairs / 2;          // of a lane's half, 16-bit
   static constexpr uint32_t kBytes = 2;              // of an activation
+  static constexpr bool kNarrowest = is_narrowest(kHeadDim, kPairs);
   static_assert(kHeadPairs % kPairs == 0 && kLanes <= kWaveSize);
+  static_assert(kVectors || kNarrowest);
 
   struct Halves {
     Words<kWords> half[2];  // the first and second elements of the pairs
@@ -58,16 +60,16 @@ struct RopeCache {
   struct WaveHeads {
     const void* src;
     void* dst;
-    int num_heads;
-    int32_t src_head_stride;
-    int32_t dst_head_stride;
+    uint32_t num_heads;
+    uint32_t src_head_stride;
+    uint32_t dst_head_stride;
   };
   // A lane's place in the wave.
   struct Place {
-    bool owns;  // pairs of a head that exists
-    bool idle;  // has no pairs
-    int head;   // from the wave's first
-    int pair;   // the first of kPairs
+    bool owns;      // pairs of a head that exists
+    bool idle;      // has no pairs
+    uint32_t head;  // from the wave's first
+    int pair;       // the first of kPairs
   };
   // What a lane keeps between loading and storing.
   struct Lane {
@@ -77,17 +79,16 @@ struct RopeCache {
     WideHalves weight;  // fp32, or 16-bit in its first words
   };
 
-  // 16-bit elements past a base; the products are 64 bits wide.
-  static RDNA35_DEVICE const void* at(const void* base, int64_t i,
-                                      int64_t stride, int64_t j,
-                                      int64_t other_stride) {
-    return static_cast<const char*>(base) +
-           int64_t{kBytes} * (i * stride + j * other_stride);
+  // Past a base by a number of strides, which are in bytes: 32 bits times 32 or
+  // 64, unsigned, which every target multiplies with the fewest instructions.
+  template <class Stride>
+  static RDNA35_DEVICE const void* at(const void* base, uint32_t i,
+                                      Stride stride) {
+    return static_cast<const char*>(base) + uint64_t{i} * stride;
   }
-  static RDNA35_DEVICE void* at(void* base, int64_t i, int64_t stride,
-                                int64_t j, int64_t other_stride) {
-    return static_cast<char*>(base) +
-           int64_t{kBytes} * (i * stride + j * other_stride);
+  template <class Stride>
+  static RDNA35_DEVICE void* at(void* base, uint32_t i, Stride stride) {
+    return static_cast<char*>(base) + uint64_t{i} * stride;
   }
 
   // The two elements of a pair in their head.
@@ -288,20 +289,31 @@ struct RopeCache {
     }
   }
 
-  // Mistral's llama-4 scaling of Q at a position.
-  static RDNA35_DEVICE float q_scale(const RopeCacheParams& p,
-                                     int64_t position) {
-    const uint64_t from_zero = position > 0 ? position : 0;
-    const uint64_t periods =
-        from_zero / static_cast<uint64_t>(p.scale_orig_max);
-    return 1.0f + p.scale_beta * log_of(1.0f + static_cast<float>(periods));
+  // The row of cos and sin. A position from the device is not trusted: it is
+  // clamped into the table. Between the limits the low halves say it all.
+  static RDNA35_DEVICE uint32_t row_of(const RopeCacheParams& p,
+                                       int64_t position) {
+    const uint32_t low = static_cast<uint32_t>(p.row_low);
+    const uint32_t last = static_cast<uint32_t>(p.row_high) - low;
+    const uint32_t row = static_cast<uint32_t>(position) - low;
+    const bool below = position<p.row_low, above = position> p.row_high;
+    return below ? 0 : above ? last : row;
   }
 
-  static RDNA35_DEVICE WaveHeads heads_of(const HeadsParams& heads, int token,
-                                          int first_head, int num_heads) {
-    return {at(heads.src, token, heads.src_token_stride, first_head,
+  // Mistral's llama-4 scaling of Q at a position.
+  static RDNA35_RARE float q_scale(float beta, int64_t original_max,
+                                   int64_t position) {
+    const uint64_t from_zero = position > 0 ? position : 0;
+    const uint64_t periods = from_zero / static_cast<uint64_t>(original_max);
+    return 1.0f + beta * log_of(1.0f + static_cast<float>(periods));
+  }
+
+  static RDNA35_DEVICE WaveHeads heads_of(const HeadsParams& heads,
+                                          uint32_t token, uint32_t first_head,
+                                          uint32_t num_heads) {
+    return {at(at(heads.src, token, heads.src_token_stride), first_head,
                heads.src_head_stride),
-            at(heads.dst, token, heads.dst_token_stride, first_head,
+            at(at(heads.dst, token, heads.dst_token_stride), first_head,
                heads.dst_head_stride),
             num_heads - first_head, heads.src_head_stride,
             heads.dst_head_stride};
@@ -310,44 +322,46 @@ struct RopeCache {
   // Lanes without a head or a pair of their own take part in every step on
   // another's values, and store nothing.
   static RDNA35_DEVICE Place place_of(const WaveHeads& heads, int lane) {
-    const int head = lane / kLanes;
+    const uint32_t head = lane / kLanes;
     const int pair = lane % kLanes * kPairs;
     const bool idle = pair >= kHeadPairs;
-    return {head < heads.num_heads && !idle, idle,
-            head < heads.num_heads ? head : heads.num_heads - 1,
+    const bool exists =
+        (kHeads == 1 && kKnowsSingleHeads) || head < heads.num_heads;
+    return {exists && !idle, idle, exists ? head : heads.num_heads - 1,
             idle ? 0 : pair};
   }
 
-  static RDNA35_DEVICE bool is_cached(const RopeCacheParams& p, int token,
+  static RDNA35_DEVICE bool is_cached(const RopeCacheParams& p, uint32_t token,
                                       int64_t slot) {
     // A slot from the device is not trusted: one that is negative or past the
     // cache is not written.
     return token < p.num_mapped && static_cast<uint64_t>(slot) < p.num_slots;
   }
 
-  // The row of a head in the cache at a valid slot: K, and V behind it.
-  static RDNA35_DEVICE void* cache_row(const RopeCacheParams& p, int64_t slot,
-                                       int first_head, int element) {
+  // The rows of a wave's heads in the cache at a valid slot: K, and V behind
+  // it.
+  static RDNA35_DEVICE void* cache_rows(const RopeCacheParams& p, int64_t slot,
+                                        uint32_t first_head) {
     const uint32_t valid = static_cast<uint32_t>(slot);
     const uint32_t block = static_cast<uint32_t>(
         static_cast<uint64_t>(valid) * p.block_magic >> p.block_shift);
     void* const in_block =
-        at(p.cache, block, p.cache_block_stride, valid - block * p.block_size,
-           p.cache_slot_stride);
-    return at(in_block, first_head, p.cache_head_stride, element, 1);
+        at(at(p.cache, block, p.cache_block_stride),
+           valid - block * p.block_size, p.cache_slot_stride);
+    return at(in_block, first_head, p.cache_head_stride);
   }
 
   // One wave of V: copied, normed first if wanted.
-  static RDNA35_DEVICE void wave_of_v(const RopeCacheParams& p, int token,
-                                      int64_t slot, int first_head) {
+  static RDNA35_DEVICE void wave_of_v(const RopeCacheParams& p, uint32_t token,
+                                      int64_t slot, uint32_t first_head) {
     const WaveHeads heads =
         heads_of(p.heads[kV], token, first_head, p.num_kv_heads);
     PerLane<Place> places;
     PerLane<Halves> x;
     for_each_lane([&](int lane) {
       const Place at = places[lane] = place_of(heads, lane);
-      x[lane] = load_pairs(heads.src, kBytes * at.head * heads.src_head_stride,
-                           at.pair, kHeadPairs);
+      x[lane] = load_pairs(heads.src, at.head * heads.src_head_stride, at.pair,
+                           kHeadPairs);
     });
 
     if (p.flags & kNormV) {
@@ -364,26 +378,26 @@ struct RopeCache {
     }
 
     const bool cached = is_cached(p, token, slot);
-    void* const cache = cache_row(p, slot, first_head, kHeadDim);
+    void* const cache = cache_rows(p, slot, first_head);
     for_each_lane([&](int lane) {
       const Place& place = places[lane];
       if (place.owns && p.heads[kV].dst) {
-        store_pairs(heads.dst, kBytes * place.head * heads.dst_head_stride,
-                    place.pair, kHeadPairs, x[lane]);
+        store_pairs(heads.dst, place.head * heads.dst_head_stride, place.pair,
+                    kHeadPairs, x[lane]);
       }
       if (place.owns && cached) {
-        store_pairs(at(cache, place.head, p.cache_head_stride, 0, 0), 0,
-                    place.pair, kHeadPairs, x[lane]);
+        store_pairs(at(cache, place.head, p.cache_head_stride),
+                    kBytes * kHeadDim, place.pair, kHeadPairs, x[lane]);
       }
     });
   }
 
   // One wave of Q or K.
-  static RDNA35_DEVICE void wave_of_qk(const RopeCacheParams& p, int token,
+  static RDNA35_DEVICE void wave_of_qk(const RopeCacheParams& p, uint32_t token,
                                        int64_t position, int64_t slot,
-                                       bool is_q, int first_head) {
+                                       bool is_q, uint32_t first_head) {
     HeadsParams params = p.heads[kQ];
-    int num_heads = p.num_q_heads;
+    uint32_t num_heads = p.num_q_heads;
     if (!is_q) {
       params = p.heads[kK];
       num_heads = p.num_kv_heads;
@@ -397,25 +411,29 @@ struct RopeCache {
     for_each_lane([&](int lane) {
       Lane& l = lanes[lane];
       const Place at = l.place = place_of(heads, lane);
-      l.x = load_pairs(heads.src, kBytes * at.head * heads.src_head_stride,
-                       at.pair, p.rot_half);
+      l.x = load_pairs(heads.src, at.head * heads.src_head_stride, at.pair,
+                       p.rot_half);
       if constexpr (kNormed) {
         l.weight = load_weight(params.weight, p.flags & kWeightsFp32, at.pair,
                                p.rot_half);
       }
     });
     arrive_together(position, slot);
+    if constexpr (kNormed) loads_first();
 
-    // Round trip 3. A position from the device is not trusted: it is clamped
-    // into the table.
-    int64_t row = position > p.row_low ? position : p.row_low;
-    row = (row < p.row_high ? row : p.row_high) - p.row_low;
-    const void* cos_sin = at(p.cos_sin, row, 2 * p.rot_half, 0, 0);
+    // Round trip 3.
+    const void* cos_sin =
+        at(p.cos_sin, row_of(p, position), 2 * kBytes * p.rot_half);
     for_each_lane([&](int lane) {
       Lane& l = lanes[lane];
       l.cos_sin = load_cos_sin(cos_sin, l.place.pair, p.rot_half);
     });
     in_order();
+
+    const bool scaled = is_q && p.scale_beta != 0.0f;
+    const float scale = __builtin_expect(scaled, false)
+                            ? q_scale(p.scale_beta, p.scale_orig_max, position)
+                            : 1.0f;
 
     PerLane<float> squares;
     if constexpr (kNormed) {
@@ -426,10 +444,7 @@ struct RopeCache {
       sum_over_group(squares);
     }
     const bool cached = !is_q && is_cached(p, token, slot);
-    void* const cache = cache_row(p, slot, first_head, 0);
-    const bool scaled = is_q && p.scale_beta != 0.0f;
-    const float scale =
-        __builtin_expect(scaled, false) ? q_scale(p, position) : 1.0f;
+    void* const cache = cache_rows(p, slot, first_head);
 
     for_each_lane([&](int lane) {
       const Lane& l = lanes[lane];
@@ -446,23 +461,23 @@ struct RopeCache {
       }
 
       if (place.owns) {
-        store_pairs(heads.dst, kBytes * place.head * heads.dst_head_stride,
-                    place.pair, p.rot_half, x);
+        store_pairs(heads.dst, place.head * heads.dst_head_stride, place.pair,
+                    p.rot_half, x);
       }
       if (place.owns && cached) {
-        store_pairs(at(cache, place.head, p.cache_head_stride, 0, 0), 0,
-                    place.pair, p.rot_half, x);
+        store_pairs(at(cache, place.head, p.cache_head_stride), 0, place.pair,
+                    p.rot_half, x);
       }
     });
   }
 
-  static RDNA35_DEVICE int waves_of(int num_heads) {
+  static RDNA35_DEVICE int waves_of(uint32_t num_heads) {
     return (num_heads + kHeads - 1) / kHeads;
   }
 
   // One wave of one token: first those of Q, then of K, then of V.
-  static RDNA35_DEVICE void wave(const RopeCacheParams& p, int token, int wave,
-                                 int64_t position, int64_t slot) {
+  static RDNA35_DEVICE void wave(const RopeCacheParams& p, uint32_t token,
+                                 int wave, int64_t position, int64_t slot) {
     const int kv_wave = wave - waves_of(p.num_q_heads);
     const int v_wave = kv_wave - waves_of(p.num_kv_heads);
     if (__builtin_expect(v_wave < 0, true)) {
@@ -476,20 +491,20 @@ struct RopeCache {
 };
 
 template <class T, int kHeadDim, bool kNormed, int kPairs>
-RDNA35_DEVICE void rope_cache_wave(const RopeCacheParams& p, int token,
+RDNA35_DEVICE void rope_cache_wave(const RopeCacheParams& p, uint32_t token,
                                    int wave) {
   // Round trip 2 begins, with what the third waits for.
   const int64_t position = load_uniform(p.positions, token);
   const int64_t slot =
       load_uniform(p.slot_mapping, token < p.num_mapped ? token : 0);
   if (wave >= p.num_waves) return;
-  constexpr bool kWide = kPairs == 8 && kHeadDim < 512;
-  if (kWide || __builtin_expect(p.flags & kVectors, true)) {
-    RopeCache<T, kHeadDim, kNormed, kPairs, true>::wave(p, token, wave,
-                                                        position, slot);
+  using Vectors = RopeCache<T, kHeadDim, kNormed, kPairs, true>;
+  using Elements =
+      RopeCache<T, kHeadDim, kNormed, kPairs, !Vectors::kNarrowest>;
+  if (!Vectors::kNarrowest || __builtin_expect(p.flags & kVectors, true)) {
+    Vectors::wave(p, token, wave, position, slot);
   } else {
-    RopeCache<T, kHeadDim, kNormed, kPairs, false>::wave(p, token, wave,
-                                                         position, slot);
+    Elements::wave(p, token, wave, position, slot);
   }
 }
 

@@ -14,45 +14,54 @@ namespace rdna35 {
 constexpr int kWaveSize = 32;
 
 // One of Q, K, V: where its heads [T, H, D] are read and where they go, and the
-// weight [D] of its norm. Strides are in elements.
+// weight [D] of its norm. Strides are in bytes.
 struct HeadsParams {
   const void* src;
   void* dst;  // may equal src; null only for V: not wanted
   const void* weight;
-  int32_t src_token_stride;
-  int32_t src_head_stride;
-  int32_t dst_token_stride;
-  int32_t dst_head_stride;
+  uint32_t src_token_stride;
+  uint32_t src_head_stride;
+  uint32_t dst_token_stride;
+  uint32_t dst_head_stride;
 };
 
 enum Role { kQ, kK, kV };
 
-// The kernel's only argument: 256 bytes, which a wave loads at once at its
-// start, the first of the memory round trips.
+// The kernel's only argument: 256 bytes, which a gfx11 wave loads at once at
+// its start, the first of the memory round trips. On CUDA each line of constant
+// memory is fetched when it is first read: what is needed first stands first.
 struct RopeCacheParams {
-  HeadsParams heads[3];  // by Role
-
   const int64_t* positions;     // [T]
   const int64_t* slot_mapping;  // [num_mapped]; without a cache or a slot:
                                 // positions, so that a read is always safe
-  const void* cos_sin;          // [max_pos, 2 * rot_half]; without a rotation
-                                // any row of activations, read and discarded
-  void* cache;                  // rows of K then V; without one, positions,
-                                // and num_slots is 0
+  uint32_t num_mapped;          // S <= T: tokens from here on are not written
+  int32_t waves_per_group;      // waves in a workgroup
+  int32_t num_waves;            // that serve one token: Q's, then K's, then V's
+  uint32_t flags;  // RopeCacheFlags: choices that hold for the whole launch
+  uint32_t num_q_heads;
+  uint32_t num_kv_heads;
+  int32_t rot_half;  // rot / 2; 0: no rotation
 
-  // Cache strides in elements, of its three outer dimensions.
-  int64_t cache_block_stride;
-  int64_t cache_head_stride;
-  int64_t cache_slot_stride;
+  float scale_beta;  // Llama-4 scaling of Q; 0: off
+
+  HeadsParams heads[3];  // by Role
+
+  const void* cos_sin;  // [max_pos, 2 * rot_half]; without a rotation any row
+                        // of activations, read and discarded
+  void* cache;          // rows of K then V; without one, positions, and
+                        // num_slots is 0
+
+  // Cache strides in bytes, of its three outer dimensions.
+  uint64_t cache_block_stride;
+  uint64_t cache_head_stride;
+  uint64_t cache_slot_stride;
 
   // The row of cos_sin is min(max(position, row_low), row_high) - row_low:
   // position + pos_offset clamped into the table, without overflow.
   int64_t row_low;
   int64_t row_high;
 
-  // Llama-4 scaling of Q; beta 0: off.
-  int64_t scale_orig_max;  // tokens
-  float scale_beta;
+  int64_t scale_orig_max;  // tokens; of the scaling of Q
 
   float eps;
   float weight_offset;  // the norm multiplies by weight_offset + w; -0.0: w
@@ -62,22 +71,13 @@ struct RopeCacheParams {
   uint32_t block_shift;
   uint32_t block_size;  // tokens
   uint32_t num_slots;   // blocks * block_size; 0: no cache
-  int32_t num_mapped;   // S <= T: tokens from here on are not written
-
-  int32_t num_q_heads;
-  int32_t num_kv_heads;
-  int32_t rot_half;         // rot / 2; 0: no rotation
-  int32_t num_waves;        // that serve one token: Q's, then K's, then V's
-  int32_t waves_per_group;  // waves in a workgroup
-
-  uint32_t flags;  // RopeCacheFlags: choices that hold for the whole launch
 };
 static_assert(sizeof(RopeCacheParams) == 256, "loaded as four 64-byte words");
 
 enum RopeCacheFlags : uint32_t {
   // Every vector that a lane moves is aligned and lies on one side of rot: a
-  // lane moves its elements in whole vectors, else one by one. Always set for a
-  // wide kernel.
+  // lane moves its elements in whole vectors, else one by one. Always set but
+  // for the narrowest kernel of a head size.
   kVectors = 1,
   // V is normed, without a weight.
   kNormV = 2,
@@ -94,25 +94,38 @@ enum RopeCacheFlags : uint32_t {
 // instructions, in vectors of 16 bytes. All else is decided by branches on
 // RopeCacheParams that are the same for all lanes.
 // X(symbol in the code object, C++ type, head_dim, normed, pairs)
-#define RDNA35_KERNELS_OF(X, name, type, head_dim, few_rope, few_norm)   \
-  X(rdna35_rope_cache_##name##_##head_dim##_rope, type, head_dim, false, \
-    few_rope)                                                            \
-  X(rdna35_rope_cache_##name##_##head_dim##_norm, type, head_dim, true,  \
-    few_norm)
-#define RDNA35_KERNELS_OF_WIDTHS(X, name, type, head_dim, few_rope, few_norm) \
-  RDNA35_KERNELS_OF(X, name, type, head_dim, few_rope, few_norm)              \
-  X(rdna35_rope_cache_##name##_##head_dim##_rope_wide, type, head_dim, false, \
-    8)                                                                        \
-  X(rdna35_rope_cache_##name##_##head_dim##_norm_wide, type, head_dim, true, 8)
-#define RDNA35_KERNELS_OF_TYPE(X, name, type)        \
-  RDNA35_KERNELS_OF_WIDTHS(X, name, type, 64, 2, 2)  \
-  RDNA35_KERNELS_OF_WIDTHS(X, name, type, 96, 2, 4)  \
-  RDNA35_KERNELS_OF_WIDTHS(X, name, type, 128, 2, 4) \
-  RDNA35_KERNELS_OF_WIDTHS(X, name, type, 256, 4, 4) \
-  RDNA35_KERNELS_OF(X, name, type, 512, 8, 8)
+#define RDNA35_KERNELS_OF(X, name, type, head_dim, width, pairs)               \
+  X(rdna35_rope_cache_##name##_##head_dim##_rope##width, type, head_dim,       \
+    false, pairs)                                                              \
+  X(rdna35_rope_cache_##name##_##head_dim##_norm##width, type, head_dim, true, \
+    pairs)
+#define RDNA35_KERNELS_OF_TYPE(X, name, type)     \
+  RDNA35_KERNELS_OF(X, name, type, 64, , 2)       \
+  RDNA35_KERNELS_OF(X, name, type, 64, _wide, 8)  \
+  RDNA35_KERNELS_OF(X, name, type, 96, , 4)       \
+  RDNA35_KERNELS_OF(X, name, type, 96, _wide, 8)  \
+  RDNA35_KERNELS_OF(X, name, type, 128, , 2)      \
+  RDNA35_KERNELS_OF(X, name, type, 128, _mid, 4)  \
+  RDNA35_KERNELS_OF(X, name, type, 128, _wide, 8) \
+  RDNA35_KERNELS_OF(X, name, type, 256, , 4)      \
+  RDNA35_KERNELS_OF(X, name, type, 256, _wide, 8) \
+  RDNA35_KERNELS_OF(X, name, type, 512, , 8)
 #define RDNA35_KERNELS(X)              \
   RDNA35_KERNELS_OF_TYPE(X, f16, Half) \
   RDNA35_KERNELS_OF_TYPE(X, bf16, BFloat16)
+
+// Of the kernels of a head size the narrowest alone also moves elements one by
+// one: it serves what no vectors fit.
+constexpr bool is_narrowest(int head_dim, int pairs) {
+  constexpr int kAll[][2] = {
+#define RDNA35_SIZE(symbol, type, head_dim, normed, pairs) {head_dim, pairs},
+      RDNA35_KERNELS(RDNA35_SIZE)
+#undef RDNA35_SIZE
+  };
+  for (const auto& kernel : kAll)
+    if (kernel[0] == head_dim && kernel[1] < pairs) return false;
+  return true;
+}
 
 // One launch, checked and ready: kernel is an index into RDNA35_KERNELS.
 // Workgroups are one-dimensional, 32 * params.waves_per_group threads; grid x

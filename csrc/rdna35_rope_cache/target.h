@@ -14,6 +14,9 @@
 
 #include "params.h"
 
+// RDNA35_RARE: a function that few models call. On CUDA it stays out of the
+// way of the instructions that all fetch; a call on gfx11 would cost scratch.
+
 // Before a loop over an array that must stay in registers.
 #if defined(__HIP__) || defined(__CUDACC__)
   #define RDNA35_UNROLL _Pragma("unroll")
@@ -23,16 +26,19 @@
 
 #if defined(__HIP__)
   #define RDNA35_DEVICE __attribute__((device)) __attribute__((always_inline))
+  #define RDNA35_RARE RDNA35_DEVICE
   #define RDNA35_KERNEL     \
     __attribute__((global)) \
     __attribute__((amdgpu_flat_work_group_size(32, 256)))
 #elif defined(__CUDACC__)
   #define RDNA35_DEVICE __device__ __forceinline__
+  #define RDNA35_RARE __device__ __noinline__
   #define RDNA35_KERNEL __global__ __launch_bounds__(256)
 #else
   #include <math.h>
   #include <string.h>
   #define RDNA35_DEVICE inline
+  #define RDNA35_RARE inline
 #endif
 
 namespace rdna35 {
@@ -66,6 +72,11 @@ RDNA35_DEVICE uint32_t round_bf16_word(float x) {
 
 // ---- gfx11 ----------------------------------------------------------------
 
+// Whether the compiler is told that a wave of one head has that head. Told so,
+// gfx11's finds the stores unconditional, and arranges the branches before them
+// so that the loads of the weights wait for those of the activations.
+constexpr bool kKnowsSingleHeads = false;
+
 // Pointers in a kernel's argument are to global memory; without the address
 // space the compiler emits flat accesses, which wait on two counters.
   #define RDNA35_GLOBAL __attribute__((address_space(1)))
@@ -91,10 +102,17 @@ RDNA35_DEVICE void arrive_together(int64_t a, int64_t b) {
   asm volatile("" : : "s"(a), "s"(b));
 }
 
+// The loads of round trip 2 are under way by here: they are, in source order.
+RDNA35_DEVICE void loads_first() {}
+
 // No instruction moves past this point. After loads: they are under way before
-// anything waits for an earlier one. Between independent pieces of work: their
-// registers are not all live at once.
-RDNA35_DEVICE void in_order() { __builtin_amdgcn_sched_barrier(0); }
+// anything waits for an earlier one, and are not sunk into the branch that
+// needs them. Between independent pieces of work: their registers are not all
+// live at once.
+RDNA35_DEVICE void in_order() {
+  asm volatile("" : : : "memory");
+  __builtin_amdgcn_sched_barrier(0);
+}
 
 // The whole argument in scalar registers at once. Left to itself the compiler
 // loads each field where it is first used: a round trip after each wait.
@@ -204,7 +222,12 @@ RDNA35_DEVICE uint32_t product_half(uint32_t a, uint32_t b) {
 
 // ---- CUDA -----------------------------------------------------------------
 
-RDNA35_DEVICE uint32_t grid_x() { return blockIdx.x; }
+constexpr bool kKnowsSingleHeads = true;
+
+// The index of a thread in y is 0, but ptxas does not know that: it would take
+// what all lanes load from one place to uniform registers, and wait for it, at
+// once.
+RDNA35_DEVICE uint32_t grid_x() { return blockIdx.x + threadIdx.y; }
 RDNA35_DEVICE uint32_t grid_y() { return blockIdx.y; }
 RDNA35_DEVICE uint32_t thread() { return threadIdx.x; }
 RDNA35_DEVICE uint32_t uniform(uint32_t x) { return x; }
@@ -213,6 +236,9 @@ RDNA35_DEVICE void in_order() { asm volatile("" : : : "memory"); }
 RDNA35_DEVICE void arrive_together(int64_t, int64_t) {
   asm volatile("" : : : "memory");
 }
+// Without it ptxas issues the loads of the activations only after the wait for
+// the position, and the norm waits with them.
+RDNA35_DEVICE void loads_first() { __syncwarp(); }
 RDNA35_DEVICE const RopeCacheParams& load_params(const RopeCacheParams& p) {
   return p;  // in constant memory already
 }
@@ -293,6 +319,8 @@ RDNA35_DEVICE uint32_t product_half(uint32_t a, uint32_t b) {
 
 // ---- the host -------------------------------------------------------------
 
+constexpr bool kKnowsSingleHeads = true;
+
 template <class F>
 inline void for_each_lane(F f) {
   for (int lane = 0; lane < kWaveSize; ++lane) f(lane);
@@ -315,6 +343,7 @@ inline void add_from_lane_xor(PerLane<float>& x) {
 inline void keep_branch() {}
 inline void in_order() {}
 inline void arrive_together(int64_t, int64_t) {}
+inline void loads_first() {}
 
 template <class V>
 inline V load_uniform(const V* base, int64_t index) {

@@ -79,12 +79,12 @@ def _of_kernel(head_dim: int, norm: str) -> Family:
     return Family(f"any-{head_dim}-{norm or 'rope'}", 7, 2, head_dim, Rope(head_dim), norm=norm)
 
 
-# Every head size with and without the norm, for few tokens and for many: every kernel there is.
+# Every head size with and without the norm, for few tokens, some and many: every kernel there is.
 KERNEL_KEYS = tuple(
     Key(_of_kernel(head_dim, norm), tokens, dtype)
     for head_dim in HEAD_DIMS
     for norm in ("", "rms")
-    for tokens in (2, 256)
+    for tokens in (2, 100, 400)
     for dtype in DTYPES
 )
 

@@ -15,12 +15,13 @@ from tests.kernel.cases import Options
 from tests.kernel.families import Family
 from tests.kernel.rope_tables import Rope
 
-# (tokens, options): vectors and single elements, few tokens and enough for the wide kernels of
-# the smallest heads (2**17 elements), slots and outputs of all kinds.
+# (tokens, options): vectors and single elements, few tokens and enough for the wider kernels (1024
+# and 4096 heads), slots and outputs of all kinds.
 ARRANGEMENTS = (
     (3, Options(skip_slots=True)),
     (2, Options(shift=1, row_pad=3, outputs=frozenset("qkv"))),
-    (187, Options(slots_mapped=161, layout="LBHNC", outputs=frozenset("qk"))),
+    (101, Options()),
+    (380, Options(slots_mapped=333, layout="LBHNC", outputs=frozenset("qk"))),
 )
 
 
