@@ -38,6 +38,7 @@ def _check(case: Case, other: Case, code: CodeObject, packed: Packed) -> None:
 @pytest.mark.parametrize("name", SLOTS)
 @pytest.mark.parametrize("key", ONE_OF_EACH, ids=str)
 def test_slots(name: str, key: Key, code: CodeObject, packed: dict[Key, Packed]) -> None:
+    """vLLM 43810: a negative slot among them."""
     case, other = key.build(), key.build()
     for each in (case, other):
         cache, slots = each.arguments.kv_cache, each.arguments.slot_mapping

@@ -82,6 +82,19 @@ def test_capture_works_after_the_load_op_alone() -> None:
     compare.assert_same_bits("q", case.arguments.q, expected.arguments.q)
 
 
+def test_a_captured_call_allocates_nothing() -> None:
+    """aiter 5193: a buffer that a call makes on the GPU is freed under the graph that captured it.
+    The driver's own allocations are errors in a capture; torch's are counted."""
+    case = built("qwen3", seed=1)
+    launch(case.arguments)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        before = torch.cuda.memory_stats()["allocation.all.allocated"]
+        launch(case.arguments)
+        after = torch.cuda.memory_stats()["allocation.all.allocated"]
+    assert after == before
+
+
 def test_op_runs_on_the_current_stream() -> None:
     """On a stream whose earlier work is slow and makes the op's input."""
     case, expected = built("qwen3", seed=1), built("qwen3", seed=1)

@@ -77,6 +77,8 @@ IN_FP16 = ("llama", "gemma 4, small heads first", "three shapes, two passes")
 )
 @simulated()
 def test_every_layer_of_a_graph_is_fused_with_its_own_shape(kind: str, dtype: str) -> None:
+    """Among them vLLM 43676 ("partial rotation"), and in all sglang 19636: K is compared both as
+    attention gets it and as the cache has it."""
     from simulation.prologues import Prologue, fusing_config, run
 
     config = fusing_config(dtype=dtype)
@@ -84,6 +86,49 @@ def test_every_layer_of_a_graph_is_fused_with_its_own_shape(kind: str, dtype: st
     found = run(config, layers)
     assert found.served_in_order() == [op for _, _, op in FUSED[kind]]
     found.assert_right()
+
+
+# Two counts of one head size, and two head sizes in projections of the same width.
+SHAPES = [(4, 2, 64), (8, 2, 64), (4, 1, 128)]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@simulated()
+def test_two_shapes_do_not_collapse_into_one_pattern(order: int) -> None:
+    """vLLM 53918: with sizes that are wildcards, all layers got the first one's."""
+    from simulation.prologues import Prologue, fusing_config, run
+
+    config = fusing_config()
+    layers = []
+    for heads in SHAPES[::order]:
+        layers += [Prologue(config, *heads), Prologue(config, *heads, norm="rms")]
+    found = run(config, layers)
+    assert found.served_in_order() == [ROPE, QK_NORM] * len(SHAPES)
+    found.assert_right()
+
+
+@simulated()
+def test_swapped_norm_weights_are_noticed() -> None:
+    """They would not be with the weights that norms have at first, all the same."""
+    from simulation.prologues import Prologue, fusing_config, run
+
+    config = fusing_config()
+    layers = [Prologue(config, 4, 2, 64, norm=norm) for norm in ("rms", "gemma")]
+
+    def swap(impl: Any) -> None:
+        hook = impl.do_qk_norm_rope_kvcache_update
+
+        def swapped(*arguments: Any, **more: Any) -> None:
+            *before, q_weight, k_weight = arguments[:7]
+            hook(*before, k_weight, q_weight, *arguments[7:], **more)
+
+        impl.do_qk_norm_rope_kvcache_update = swapped
+
+    for layer in layers:
+        swap(layer.attn.impl)
+    faults = run(config, layers).faults()
+    assert list(faults) == [layer.name for layer in layers]
+    assert all("q differs first" in fault for fault in faults.values()), faults
 
 
 @simulated(env={"VLLM_USE_LAYERNAME": "0"})
@@ -100,6 +145,7 @@ def test_layers_are_fused_by_their_own_names_where_names_are_constants() -> None
 
 @simulated()
 def test_without_slots_outputs_are_defined_and_no_cache_is_written() -> None:
+    """vLLM 43355: a hook that is skipped there leaves attention what was in memory."""
     from simulation.prologues import Prologue, fusing_config, run
 
     config = fusing_config()

@@ -47,7 +47,10 @@ NORM_SHAPES = [n for n, shape in SHAPES.items() if shape.norm]
 
 
 class Case:
-    """A layer with random inputs, a poisoned cache, and what the model's modules make of them."""
+    """A layer with random inputs, a poisoned cache, and what the model's modules make of them.
+
+    blocks: of the cache, and the slots of each.
+    """
 
     def __init__(
         self,
@@ -55,6 +58,7 @@ class Case:
         dtype: str = "bfloat16",
         layout: str = "LBHNC",
         padding: int = 0,
+        blocks: tuple[int, int] = (5, 16),
         tokens: int = 7,
         num_slots: int | None = None,
         is_neox: bool = True,
@@ -90,11 +94,10 @@ class Case:
         scale = 1 + torch.arange(h + 2 * hkv).repeat_interleave(d) / 7
         self.qkv = (torch.randn(tokens, (h + 2 * hkv) * d) * scale).to(dtype)
         self.positions = torch.randint(0, MAX_POSITION, (tokens,))
-        blocks, block = 5, 16
-        slots = torch.randperm(blocks * block)[:tokens]
+        slots = torch.randperm(blocks[0] * blocks[1])[:tokens]
         slots[2] = -1
         self.slots = slots[: tokens if num_slots is None else num_slots]
-        self.cache = layers.packed_cache(blocks, hkv, block, d, dtype, layout, padding)
+        self.cache = layers.packed_cache(blocks[0], hkv, blocks[1], d, dtype, layout, padding)
         self.untouched = self.cache.clone()
 
     @property
@@ -117,31 +120,31 @@ class Case:
             v = ir.ops.rms_norm.impls["native"].impl_fn(v, None, EPS)
         return [q, k, v]
 
+    def rope_hook(self, outputs: list[Any], slots: Any) -> None:
+        """Calls the RoPE hook; outputs: q and k to write to, None in place."""
+        self.impl.do_rope_and_kv_cache_update(
+            self.layer,
+            *self.qkv_heads,
+            self.positions,
+            self.rope.cos_sin_cache,
+            self.is_neox,
+            self.cache,
+            slots,
+            *outputs,
+        )
+
     def call_rope(self, slots: Any, outputs: bool = False) -> list[Any]:
         """q, k, v after the RoPE hook."""
         import torch
 
         q, k, v = self.qkv_heads
         out = [torch.full_like(x, float("nan")) for x in (q, k)] if outputs else [None, None]
-        self.impl.do_rope_and_kv_cache_update(
-            self.layer,
-            q,
-            k,
-            v,
-            self.positions,
-            self.rope.cos_sin_cache,
-            self.is_neox,
-            self.cache,
-            slots,
-            *out,
-        )
+        self.rope_hook(out, slots)
         return [*(out if outputs else (q, k)), v]
 
-    def call_norm(self, slots: Any) -> list[Any]:
-        """q, k, v after the qk-norm hook."""
-        import torch
-
-        q, k, v = (torch.full(x.shape, float("nan"), dtype=x.dtype) for x in self.qkv_heads)
+    def norm_hook(self, outputs: list[Any], slots: Any) -> None:
+        """Calls the qk-norm hook; outputs: q, k and v to write to."""
+        q, k, v = outputs
         self.impl.do_qk_norm_rope_kvcache_update(
             self.layer,
             self.qkv,
@@ -158,6 +161,13 @@ class Case:
             weight_offset=1.0 if self.shape.norm == "gemma" else 0.0,
             v_out=v if self.shape.v_norm else None,
         )
+
+    def call_norm(self, slots: Any) -> list[Any]:
+        """q, k, v after the qk-norm hook."""
+        import torch
+
+        q, k, v = (torch.full(x.shape, float("nan"), dtype=x.dtype) for x in self.qkv_heads)
+        self.norm_hook([q, k, v], slots)
         return [q, k, v if self.shape.v_norm else self.qkv_heads[2]]
 
     def call(self, slots: Any) -> list[Any]:
@@ -200,6 +210,8 @@ def counted_launches() -> Any:
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @simulated()
 def test_rope_hook_rotates_in_place_and_writes_the_cache(shape: str, dtype: str) -> None:
+    """sglang 19636: the rotated K is in the cache and in the key that attention gets. vLLM 43676:
+    heads of which only a part is rotated, as the table's width says."""
     case = Case(shape, dtype)
     expected = case.expected()
     with counted_launches() as launches:
@@ -223,6 +235,7 @@ def test_rope_hook_with_outputs_leaves_its_inputs() -> None:
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @simulated()
 def test_norm_hook_norms_rotates_and_writes_the_cache(shape: str, dtype: str) -> None:
+    """sglang 19636 and vLLM 43676, as above."""
     from simulation.layers import compare
 
     case = Case(shape, dtype)
@@ -242,6 +255,19 @@ def test_every_layout_of_the_cache_is_written(layout: str) -> None:
     case.assert_right(case.call_rope(case.slots), expected, case.slots)
 
 
+@pytest.mark.parametrize("layout", ["LBHNC", "LBNHC", "LHBNC", "BLHNC", "BLNHC", "BHLNC"])
+@pytest.mark.parametrize("shape", ["rope", "norm"])
+@simulated()
+def test_a_layout_is_not_read_as_another_where_all_its_sizes_are_two(
+    shape: str, layout: str
+) -> None:
+    """vLLM 51722: with 2 KV heads, the layout was taken for one that has K and V apart."""
+    case = Case(shape, layout=layout, blocks=(2, 2), tokens=4)
+    assert case.cache.shape[:3] == (2, 2, 2)
+    expected = case.expected()
+    case.assert_right(case.call(case.slots), expected, case.slots)
+
+
 @simulated()
 def test_padding_between_blocks_stays_as_it_is() -> None:
     case = Case("rope", padding=40)
@@ -258,11 +284,68 @@ def test_padding_between_blocks_stays_as_it_is() -> None:
 @pytest.mark.parametrize("fused", [True, False])
 @simulated()
 def test_tokens_past_the_slot_mapping_are_rotated_and_not_written(shape: str, fused: bool) -> None:
+    """vLLM 43355: a padded graph has more tokens than slots."""
     case = Case(shape, num_slots=5)
     if not fused:
         case.impl._unfused_reason = "the test wants it so"
     expected = case.expected()
     case.assert_right(case.call(case.slots), expected, case.slots)
+
+
+@pytest.mark.parametrize("shape", ["rope", "norm"])
+@pytest.mark.parametrize("fused", [True, False])
+@simulated()
+def test_slot_minus_one_is_not_an_index(shape: str, fused: bool) -> None:
+    """vLLM 43810: as one, it is the last slot, or the one before the first."""
+    import torch
+    from simulation import layers
+
+    case = Case(shape)
+    if not fused:
+        case.impl._unfused_reason = "the test wants it so"
+    s = case.shape
+    around = layers.packed_cache(7, s.num_kv_heads, 16, s.head_size, case.dtype)
+    before = around.clone()
+    case.cache = around[1:-1]
+    expected, slots = case.expected(), torch.full((7,), -1)
+    case.assert_right(case.call(slots), expected, slots)
+    layers.compare().assert_same_bits("the cache and what is around it", around, before)
+
+
+@pytest.mark.parametrize("shape", ["rope", "norm"])
+@simulated()
+def test_a_fused_call_allocates_nothing(shape: str) -> None:
+    """aiter 5193: what a hook allocates is freed under the graph that has captured the call."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    case = Case(shape)
+    outputs = [torch.empty_like(x) for x in case.qkv_heads]
+
+    def call() -> None:
+        if case.norms:
+            case.norm_hook(outputs, case.slots)
+        else:
+            case.rope_hook(outputs[:2], case.slots)
+
+    call()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        call()
+    names = [event.name for event in seen.events()]
+    assert "_rocm_C::rdna35_rope_cache" in names
+    assert "[memory]" not in names
+
+
+@pytest.mark.parametrize("shape", NORM_SHAPES)
+@simulated()
+def test_swapped_norm_weights_are_noticed(shape: str) -> None:
+    """They would not be with the weights that norms have at first, all the same."""
+    case = Case(shape)
+    expected = case.expected()
+    case.norms.reverse()
+    found = case.call(case.slots)
+    with pytest.raises(AssertionError, match="q differs first"):
+        case.assert_right(found, expected, case.slots)
 
 
 @pytest.mark.parametrize("shape", ["rope", "norm"])
@@ -272,6 +355,7 @@ def test_tokens_past_the_slot_mapping_are_rotated_and_not_written(shape: str, fu
 def test_without_a_slot_mapping_outputs_are_defined_and_nothing_is_written(
     shape: str, bound_cache: bool, fused: bool
 ) -> None:
+    """vLLM 43355: a hook that is skipped there leaves attention what was in memory."""
     import torch
 
     case = Case(shape)

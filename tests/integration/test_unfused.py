@@ -168,3 +168,24 @@ def test_what_must_not_fuse_stays_as_it_is_beside_what_must(kind: str) -> None:
         # Its op is functionalized by Inductor alone, which goes wrong where what it rotates is a
         # view of a sum or product that is not in memory, as here, with and without the passes.
         found.assert_right()
+
+
+@simulated()
+def test_every_row_of_mrope_positions_is_used() -> None:
+    """sglang 35345: with the first row alone text, whose rows are equal, still looks right."""
+    import torch
+    from simulation.graphs import compiled
+    from simulation.prologues import fusing_config
+
+    config = fusing_config()
+    made = layers(config, "M-RoPE")[0][:2]
+    found = compiled(config, made)
+    assert found.served == [UNFUSED, UNFUSED]
+    assert not found.fault
+    # What is right here is not what the first row alone gives.
+    q, positions = torch.rand(7, 4 * 64).bfloat16(), torch.arange(0, 490, 70)
+    rows = made[0].positions_of(positions)
+    images, text = (
+        made[0].first(x, q.clone(), q.clone())[0] for x in (rows, positions.expand(3, -1))
+    )
+    assert not torch.allclose(images, text, rtol=0.1, atol=0.1)

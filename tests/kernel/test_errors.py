@@ -357,6 +357,7 @@ def assert_refused(case: Case, error: Error) -> None:
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda e: e.what)
 def test_illegal_call_is_refused(error: Error) -> None:
+    """sglang 35345: among them M-RoPE sections, and positions of other rows than one or three."""
     assert_refused(case_with_outputs("qkv"), error)
 
 

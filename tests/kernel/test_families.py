@@ -24,6 +24,7 @@ of_both_dtypes = pytest.mark.parametrize("dtype", op.DTYPES, ids=str)
 @of_both_dtypes
 @of_every_family
 def test_family_in_place(family: Family, dtype: torch.dtype) -> None:
+    """sglang 19636: K is rotated both in the cache and in the tensor that attention gets."""
     tally = Tally()
     for tokens in TOKENS:
         cases.build(family, tokens, dtype, seed=tokens).run_and_check(tally)

@@ -18,6 +18,10 @@ Run = Callable[..., Result]
 # hipError_t
 INVALID_VALUE, INVALID_DEVICE, NO_BINARY, NOT_FOUND = 1, 101, 209, 500
 
+# Where RopeCacheParams has its pointers: source, destination and weight of Q, K and V, then
+# positions, slots, the table and the cache.
+POINTERS = (*(40 * heads + 8 * i for heads in range(3) for i in range(3)), 120, 128, 136, 144)
+
 BUILT = ", ".join(load_pin().architectures)
 
 
@@ -95,6 +99,33 @@ def test_parameters_hold_the_address_of_every_tensor(run: Run) -> None:
     addresses = dict(line.split() for line in result.output.splitlines())
     assert {name for name, address in addresses.items() if int(address) not in words} == set()
     assert len(addresses) == 12
+
+
+def test_a_call_makes_nothing_that_a_captured_graph_could_outlive(run: Run) -> None:
+    """aiter 5193: a buffer that a call makes on the GPU is freed under the graph that captured it.
+
+    Behind the first call, whatever its arguments, there are launches alone, and the kernel is given
+    no address but of the call's own tensors.
+    """
+    result = run("""
+        for options in (
+            {}, dict(outputs=frozenset("qkv")), dict(cache=False), dict(slots_mapped=0),
+            dict(weights=torch.float32, shift=1),
+        ):
+            for name in ("qwen3", "gemma4-sliding", "granite-nope"):
+                arguments = case(name, **options)
+                rope_cache(*gpu(arguments, 0).as_tuple())
+                values = (getattr(arguments, f.name) for f in dataclasses.fields(arguments))
+                print(*(x.data_ptr() for x in values if isinstance(x, torch.Tensor)))
+    """)
+    launches = result.named("hipModuleLaunchKernel")
+    first = result.calls.index(launches[0])
+    assert {call["call"] for call in result.calls[first:]} == {"hipModuleLaunchKernel"}
+    assert len(launches) == 15
+    for launch, line in zip(launches, result.output.splitlines(), strict=True):
+        params = bytes.fromhex(launch["params"])
+        given = {int.from_bytes(params[i : i + 8], "little") for i in POINTERS}
+        assert given - {0} <= set(map(int, line.split()))
 
 
 def test_a_device_is_loaded_once_with_its_own_code_object(run: Run, op_library: Path) -> None:

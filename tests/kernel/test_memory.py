@@ -15,14 +15,14 @@ from tests.kernel.families import BY_NAME, Family
 from tests.kernel.memory import Memory
 from tests.kernel.op import Arguments
 from tests.kernel.reference import rope_cache
-from tests.kernel.rope_tables import Rope
+from tests.kernel.rope_tables import Rope, cos_sin_table
 
 bf16, fp16 = torch.bfloat16, torch.float16
 SMALL = Family("small", 3, 2, 64, Rope(32, rows=64), norm="rms", max_position=64)
 INT64_MAX, INT64_MIN = 2**63 - 1, -(2**63)
 
 
-@pytest.mark.parametrize("block_size", [1, 16, 544, 784, 1056])
+@pytest.mark.parametrize("block_size", [1, 2, 16, 544, 784, 1056])
 @pytest.mark.parametrize("layout", cases.LAYOUTS)
 @pytest.mark.parametrize("num_kv_heads", [1, 2])
 def test_cache_layouts(layout: str, block_size: int, num_kv_heads: int) -> None:
@@ -30,6 +30,17 @@ def test_cache_layouts(layout: str, block_size: int, num_kv_heads: int) -> None:
     for block_pad, shift in ((0, 0), (64, 0), (8, 8), (3, 5)):
         options = Options(block_size=block_size, layout=layout, block_pad=block_pad, shift=shift)
         cases.build(family, 21, bf16, options, seed=block_size).run_and_check()
+
+
+@pytest.mark.parametrize("layout", cases.LAYOUTS)
+def test_a_layout_is_not_read_as_another_where_all_its_sizes_are_two(layout: str) -> None:
+    """vLLM 51722: with 2 KV heads, the layout was taken for one that has K and V apart."""
+    family = Family("two", 4, 2, 64, Rope(64), norm="rms")
+    case = cases.build(family, 3, bf16, Options(cache=False))
+    cache = cases.paged_cache(case.memory, (2, 2, 2, 128), bf16, layout)
+    slots = torch.tensor([2, 1, 3], device=op.device())
+    case.arguments = case.arguments.replace(kv_cache=cache, slot_mapping=slots)
+    case.run_and_check()
 
 
 @pytest.mark.parametrize("head_dim", op.HEAD_DIMS)
@@ -82,6 +93,7 @@ def test_gate_is_untouched_with_separate_rows() -> None:
 
 @pytest.mark.parametrize("slots_mapped", [0, 1, 8, 11, 12])
 def test_tokens_past_slot_mapping_are_rotated_not_written(slots_mapped: int) -> None:
+    """vLLM 43355: a padded graph has more tokens than slots."""
     case = cases.build(SMALL, 12, bf16, Options(slots_mapped=slots_mapped))
     case.run_and_check()
     assert len(cases.cache_rows(case.arguments)) == slots_mapped
@@ -92,6 +104,7 @@ def test_tokens_past_slot_mapping_are_rotated_not_written(slots_mapped: int) -> 
     [-1, -2, -16, INT64_MIN, INT64_MIN + 5, -(2**31), -(2**32), -(2**32) + 3],
 )
 def test_negative_slots_are_not_written(slot: int) -> None:
+    """vLLM 43810: padding's -1, taken for an index, is a place before the cache."""
     case = cases.build(SMALL, 12, bf16)
     assert case.arguments.slot_mapping is not None
     case.arguments.slot_mapping[::2] = slot
@@ -185,12 +198,34 @@ def test_table_of_one_row() -> None:
     cases.build(family, 8, fp16).run_and_check()
 
 
-@pytest.mark.parametrize("rot", [2, 4, 6, 30, 32, 34, 62, 64, 78, 94, 96])
-def test_partial_rotations_leave_the_rest_alone(rot: int) -> None:
+PARTIAL = [(96, rot) for rot in (2, 4, 6, 30, 32, 34, 62, 64, 78, 94, 96)]
+PARTIAL += [(d, rot) for d in (64, 128, 256, 512) for rot in (2, 16, 30, 64, 78, 250) if rot < d]
+
+
+@pytest.mark.parametrize(("head_dim", "rot"), PARTIAL)
+def test_partial_rotations_leave_the_rest_alone(head_dim: int, rot: int) -> None:
+    """vLLM 51049 and 57681: the rotation ends anywhere among a head's lanes."""
     for norm, (shift, outputs) in itertools.product(("", "rms", "gemma"), ((0, "qkv"), (1, ""))):
-        family = Family("partial", 3, 2, 96, Rope(rot, rows=128), norm, max_position=128)
+        family = Family("partial", 3, 2, head_dim, Rope(rot, rows=128), norm, max_position=128)
         options = Options(shift=shift, outputs=frozenset(outputs))
         cases.build(family, 17, bf16, options).run_and_check()
+
+
+@pytest.mark.parametrize("norm", ["", "rms"])
+@pytest.mark.parametrize("head_dim", op.HEAD_DIMS)
+def test_a_narrow_table_is_read_in_the_tokens_row_alone(head_dim: int, norm: str) -> None:
+    """vLLM 43676: a kernel that takes the whole head for the rotated part reads past a narrow row.
+    All other rows are NaN, as is what lies behind the table."""
+    rows = 5
+    for rot, row in itertools.product((16, head_dim // 2), (3, rows - 1)):
+        rope = Rope(rot, rows=rows)
+        table = torch.full((rows, rot), float("nan"), dtype=bf16)
+        table[row] = cos_sin_table(rope, bf16)[row]
+        family = Family("narrow", 3, 2, head_dim, rope, norm, max_position=rows)
+        case = cases.build(family, 7, bf16, table=table)
+        case.arguments.positions.fill_(row)
+        case.run_and_check()
+        assert not cases.q_of(case.arguments).isnan().any()
 
 
 def test_row_0_of_three_is_used() -> None:

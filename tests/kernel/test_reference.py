@@ -255,6 +255,7 @@ MISTAKES: list[tuple[Callable[[Arguments], Expected], str]] = [
 def test_comparison_finds(
     mistake: Callable[[Arguments], Expected], family: str, dtype: torch.dtype
 ) -> None:
+    """Swapped norm weights among them, which weights left at one would hide."""
     a = cases.build(BY_NAME[family], 256, dtype, device=CPU).arguments
     wrong, right = mistake(a), rope_cache(a)
     with pytest.raises(AssertionError, match=r"differs first|heads differ|of other bits"):
