@@ -18,9 +18,9 @@ Run = Callable[..., Result]
 # hipError_t
 INVALID_VALUE, INVALID_DEVICE, NO_BINARY, NOT_FOUND = 1, 101, 209, 500
 
-# Where RopeCacheParams has its pointers: source, destination and weight of Q, K and V, then
-# positions, slots, the table and the cache.
-POINTERS = (*(40 * heads + 8 * i for heads in range(3) for i in range(3)), 120, 128, 136, 144)
+# Where RopeCacheParams has its pointers: positions, slots, then source, destination and weight of
+# Q, K and V, the table and the cache.
+POINTERS = (0, 8, *(48 + 40 * heads + 8 * i for heads in range(3) for i in range(3)), 168, 176)
 
 BUILT = ", ".join(load_pin().architectures)
 
