@@ -22,8 +22,8 @@ class RopeKVCacheTraits:
         v_norm: V is normed as well if there is a `v_out`.
         separate_outputs: The hook without norms writes to `query_out` and
             `key_out`, so the projection's output is not overwritten.
-        without_slots: They are called without a slot mapping too, and then define
-            their outputs and write no cache.
+        without_slots: Those with outputs of their own are called without a slot
+            mapping too, and then define the outputs and write no cache.
 
     """
 

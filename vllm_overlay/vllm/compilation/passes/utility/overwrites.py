@@ -117,10 +117,11 @@ def puts_back(
         base: The split tensor, or that tensor with other parts already replaced.
 
     """
+    if not is_func(split, torch.ops.aten.split_with_sizes.default):
+        return False
     start = sum(split.args[1][:part])
     return (
-        is_func(split, torch.ops.aten.split_with_sizes.default)
-        and is_func(scatter, torch.ops.aten.slice_scatter.default)
+        is_func(scatter, torch.ops.aten.slice_scatter.default)
         and scatter.args[0] is base
         and scatter.args[1] is value
         and _columns(scatter) == (start, start + split.args[1][part])
