@@ -3,7 +3,7 @@
 #   PYTHON=<interpreter>  one that already has torch: nothing is installed, what is missing is named
 
 .DEFAULT_GOAL := help
-.PHONY: help wheel test test-fast test-gpu bench bench-e2e e2e budget op checkout refresh stage compat repin lint clean
+.PHONY: help wheel test test-fast test-gpu bench bench-e2e e2e fuses budget op checkout refresh stage compat repin lint clean
 
 # The interpreter that makes .venv: the first of these that vLLM supports.
 found := $(PYTHON)
@@ -52,6 +52,11 @@ e2e: ## whole models on a simulated gfx1151, fusion on and off: build/e2e/report
 	$(call need,test)
 	@$(python) -m scripts.checkout
 	@PYTHONPATH=tests/models:tests/integration $(python) -m e2e $(MODELS)
+
+fuses: ## what fuses, for every model class of vLLM's registry: build/fuses/table.md (CLASSES=<names>)
+	$(call need,test)
+	@$(python) -m scripts.checkout
+	@PYTHONPATH=tests/models:tests/integration $(python) -m what_fuses $(CLASSES)
 
 budget: ## what the gfx11 code costs: registers, instructions, memory round trips, size, time
 	$(call need,op)

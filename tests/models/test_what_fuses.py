@@ -1,0 +1,71 @@
+"""What fuses: a class for each kind of prologue; `make fuses` looks at all that vLLM has."""
+
+import pytest
+from what_fuses.expected import EXPECTED, Expectation, expectation
+from what_fuses.found import NORM, ROPE, Found, Layer
+from what_fuses.run import classes, look_at
+from what_fuses.table import Row
+
+# Architectures that stand for the ways in which a layer is, or is not, fused.
+SOME = (
+    "LlamaForCausalLM",
+    "Exaone4ForCausalLM",
+    "Gemma3nForCausalLM",
+    "Glm4ForCausalLM",
+    "Qwen2VLForConditionalGeneration",
+)
+
+
+def test_every_class_of_the_registry_has_an_expectation() -> None:
+    assert set(EXPECTED) == set(classes())
+
+
+def test_what_fuses_is_what_was_expected() -> None:
+    names = {
+        architecture: name
+        for name, architectures in classes().items()
+        for architecture in architectures
+    }
+    found = dict(look_at(SOME))
+    faults = {
+        architecture: Row(names[architecture], [], expectation(names[architecture]), one).fault
+        for architecture, one in found.items()
+    }
+    assert faults == dict.fromkeys(SOME, "")
+
+
+def _layers(*fused: str) -> tuple[Layer, ...]:
+    return tuple(Layer("Attention", kind, True, "", "4/2/64") for kind in fused)
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "fault"),
+    [
+        (Expectation(frozenset({ROPE})), Found(layers=_layers(ROPE, ROPE)), ""),
+        (Expectation(frozenset({ROPE}), "no RoPE"), Found(layers=_layers(ROPE, "")), ""),
+        (
+            Expectation(frozenset({NORM})),
+            Found(layers=_layers(ROPE)),
+            "RoPE found, QK norm expected",
+        ),
+        (Expectation(), Found(layers=_layers(ROPE)), "RoPE found, none expected"),
+        (Expectation(frozenset({ROPE})), Found(layers=_layers(ROPE, "")), "not all layers fused"),
+        (
+            Expectation(frozenset({ROPE}), "no RoPE"),
+            Found(layers=_layers(ROPE)),
+            "all layers fused",
+        ),
+        (Expectation(), Found(error="ImportError: x"), "not built: ImportError: x"),
+        (Expectation(not_built="ImportError"), Found(error="ImportError: x"), ""),
+        (
+            Expectation(not_built="ImportError"),
+            Found(layers=_layers("")),
+            "built, though expected to fail with 'ImportError'",
+        ),
+        (None, Found(), "no expectation; add one to expected.py"),
+    ],
+)
+def test_a_row_says_how_it_is_not_as_expected(
+    expected: Expectation | None, found: Found, fault: str
+) -> None:
+    assert Row("module:Class", [], expected, found).fault == fault

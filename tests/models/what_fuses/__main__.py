@@ -1,0 +1,87 @@
+"""Looks at the classes and leaves build/fuses/table.md: `make fuses`.
+
+    python -m what_fuses [MODULE:CLASS ...]
+
+What was found is kept in build/fuses until the tree, the op or these files change, so that an
+interrupted run goes on where it was.
+"""
+
+import argparse
+import datetime
+import hashlib
+import pickle
+import platform
+from pathlib import Path
+
+from scripts import errors, op, paths
+from scripts.errors import Fault
+from scripts.git import Git
+from what_fuses.expected import expectation
+from what_fuses.found import Found
+from what_fuses.run import classes, look_at
+from what_fuses.table import Row, faults, markdown
+
+_FOLDER = paths.BUILD / "fuses"
+
+
+def main() -> None:
+    """Runs what has no result yet; ends with status 1 if a class is not as expected."""
+    parser = argparse.ArgumentParser(prog="fuses", description="What fuses, class by class.")
+    parser.add_argument("names", nargs="*", help="classes as module:class; all if none is given")
+    names, every = parser.parse_args().names, classes()
+    if unknown := [name for name in names if name not in every]:
+        raise Fault(f"no class {', '.join(unknown)} in vLLM's registry")
+    asked = {name: every[name] for name in names or every}
+    commit = Git(paths.CHECKOUT, epoch=0).text("rev-parse", "--short=12", "HEAD")
+    kept = _FOLDER / f"found.{_state(commit)}.pickle"
+    found: dict[str, Found] = pickle.loads(kept.read_bytes()) if kept.exists() else {}
+    by_first = {architectures[0]: name for name, architectures in asked.items()}
+    missing = [first for first, name in by_first.items() if name not in found]
+    for number, (first, one) in enumerate(look_at(missing), 1):
+        name = by_first[first]
+        found[name] = one
+        _write(kept, pickle.dumps(found))
+        row = Row(name, asked[name], expectation(name), one)
+        print(f"fuses: {number}/{len(missing)} {name}: {row.fault or 'as expected'}", flush=True)
+    rows = [Row(name, asked[name], expectation(name), found[name]) for name in asked]
+    _write(_FOLDER / "table.md", markdown(rows, _about(commit)).encode())
+    print(f"fuses: {_FOLDER.relative_to(paths.ROOT)}/table.md")
+    if faulty := faults(rows):
+        raise Fault(f"not as expected: {', '.join(faulty)}")
+
+
+def _state(commit: str) -> str:
+    """A name for everything that a result depends on."""
+    digest = hashlib.sha256(commit.encode())
+    here = Path(__file__).resolve().parent
+    files = [
+        *here.glob("*.py"),
+        *here.parents[1].glob("integration/simulation/**/*.py"),
+    ]
+    for file in sorted(files):
+        if file.name not in ("expected.py", "table.py", "__main__.py"):
+            digest.update(file.read_bytes())
+    digest.update(op.build().read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _about(commit: str) -> str:
+    import torch
+    import transformers
+
+    today = datetime.datetime.now(datetime.UTC).date()
+    return (
+        f"{today}, by `make fuses`: {platform.machine()}, Python {platform.python_version()}, torch "
+        f"{torch.__version__}, transformers {transformers.__version__}, patched tree {commit}."
+    )
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_suffix(".new")
+    new.write_bytes(content)
+    new.replace(path)
+
+
+if __name__ == "__main__":
+    errors.run("fuses", main)

@@ -1,0 +1,403 @@
+"""What should fuse: a claim by reading each class's source, not by running it.
+
+Classes are named as in vLLM's registry, `module:class`, without the prefix that most modules share.
+"""
+
+from dataclasses import dataclass
+
+from what_fuses.found import NORM, NORM_V, ROPE
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """fused: the kinds of fusion that its layers have. why_not: why layers that have none do not.
+    not_built: words of the error with which an attempt to build a small one ends."""
+
+    fused: frozenset[str] = frozenset()
+    why_not: str = ""
+    not_built: str = ""
+
+
+# All attention layers fuse.
+_WHOLE = {
+    ROPE: """
+        aria:AriaForConditionalGeneration
+        audioflamingo3:AudioFlamingo3ForConditionalGeneration
+        bailing_moe:BailingMoeForCausalLM
+        deepseek_ocr2:DeepseekOCR2ForCausalLM deepseek_ocr:DeepseekOCRForCausalLM
+        deepseek_v2:DeepseekForCausalLM
+        deepseek_vl2:DeepseekVLV2ForCausalLM
+        dots_ocr:DotsOCRForCausalLM
+        eagle2_5_vl:Eagle2_5_VLForConditionalGeneration
+        exaone:ExaoneForCausalLM
+        falcon:FalconForCausalLM
+        fireredasr2:FireRedASR2ForConditionalGeneration
+        gemma2:Gemma2ForCausalLM
+        gemma:GemmaForCausalLM
+        glm4_moe:Glm4MoeForCausalLM
+        glmasr:GlmAsrForConditionalGeneration
+        gpt_oss:GptOssForCausalLM
+        granite4_vision:Granite4VisionForConditionalGeneration
+        granite:GraniteForCausalLM
+        granite_speech:GraniteSpeechForConditionalGeneration
+        granite_speech_plus:GraniteSpeechPlusForConditionalGeneration
+        granitemoe:GraniteMoeForCausalLM
+        granitemoeshared:GraniteMoeSharedForCausalLM
+        h2ovl:H2OVLChatModel
+        hyperclovax:HyperCLOVAXForCausalLM
+        hyperclovax_vision_v2:HCXVisionV2ForCausalLM
+        idefics3:Idefics3ForConditionalGeneration
+        internlm2:InternLM2ForCausalLM internlm2:InternLM2ForRewardModel
+        interns1:InternS1ForConditionalGeneration
+        internvl:InternVLChatModel
+        kanana_v:KananaVForConditionalGeneration
+        kimi_audio:KimiAudioForConditionalGeneration
+        lightonocr:LightOnOCRForConditionalGeneration
+        llama:LlamaForCausalLM
+        llama_eagle3:Eagle3LlamaForCausalLM
+        llama_eagle:EagleLlamaForCausalLM
+        llava:LlavaForConditionalGeneration
+        llava_next:LlavaNextForConditionalGeneration
+        llava_next_video:LlavaNextVideoForConditionalGeneration
+        llava_onevision:LlavaOnevisionForConditionalGeneration
+        midashenglm:MiDashengLMModel
+        mimo:MiMoForCausalLM
+        minicpm:MiniCPMForCausalLM minicpm_eagle:EagleMiniCPMForCausalLM
+        minicpmo:MiniCPMO
+        minicpmv:MiniCPMV
+        mistral3:Mistral3ForConditionalGeneration
+        mistral:MistralForCausalLM mistral_eagle:EagleMistralForCausalLM
+        mixtral:MixtralForCausalLM
+        nemotron:NemotronForCausalLM
+        nemotron_nas:DeciLMForCausalLM
+        nemotron_vl:LlamaNemotronVLChatModel
+        nvlm_d:NVLM_D_Model
+        openpangu:PanguEmbeddedForCausalLM
+        openvla:OpenVLAForActionPrediction
+        orion:OrionForCausalLM
+        ovis2_5:Ovis2_5 ovis:Ovis
+        paligemma:PaliGemmaForConditionalGeneration colpali:ColPaliModel
+        phi3:Phi3ForCausalLM
+        phi4siglip:Phi4ForCausalLMV
+        phimoe:PhiMoEForCausalLM
+        pixtral:PixtralForConditionalGeneration
+        qianfan_ocr:QianfanOCRForConditionalGeneration
+        qwen2:Qwen2ForCausalLM
+        qwen2_audio:Qwen2AudioForConditionalGeneration
+        qwen2_moe:Qwen2MoeForCausalLM
+        qwen2_rm:Qwen2ForProcessRewardModel qwen2_rm:Qwen2ForRewardModel
+        sarvam:SarvamMoEForCausalLM
+        skyworkr1v:SkyworkR1VChatModel
+        smolvlm:SmolVLMForConditionalGeneration
+        solar:SolarForCausalLM
+        stablelm:StablelmForCausalLM
+        telechat2:TeleChat2ForCausalLM
+        teleflm:TeleFLMForCausalLM
+        ultravox:UltravoxModel
+        voxtral:VoxtralForConditionalGeneration
+        voxtral_realtime:VoxtralRealtimeGeneration
+    """,
+    NORM: """
+        apertus:ApertusForCausalLM
+        bagel:BagelForConditionalGeneration
+        bailing_moe:BailingMoeV2ForCausalLM
+        bee:BeeForConditionalGeneration
+        funasr:FunASRForConditionalGeneration
+        funaudiochat:FunAudioChatForConditionalGeneration
+        gemma3:Gemma3ForCausalLM
+        gemma3_mm:Gemma3ForConditionalGeneration
+        hy_v3:HYV3ForCausalLM
+        jina:JinaEmbeddingsV5Model jina:JinaForRanking
+        laguna:LagunaForCausalLM laguna_dflash:DFlashLagunaForCausalLM
+        lilicorr:LiLiCorrForCausalLM
+        llava_onevision2:LlavaOnevision2ForConditionalGeneration
+        molmo2:Molmo2ForConditionalGeneration
+        moss_audio:MossAudioModel
+        moss_transcribe_diarize:MossTranscribeDiarizeForConditionalGeneration
+        plamo3:Plamo3ForCausalLM
+        qwen3:Qwen3ForCausalLM
+        qwen3_dflash2:DFlash2Qwen3ForCausalLM qwen3_dflash:DFlashQwen3ForCausalLM
+        qwen3_dspark:Qwen3DSparkForCausalLM
+        qwen3_eagle3:Eagle3Qwen3ForCausalLM
+        qwen3_moe:Qwen3MoeForCausalLM
+        qwen3_xpress:Qwen3XPressForCausalLM
+        rnj1:Rnj1ForCausalLM
+        rvl:RForConditionalGeneration
+        step3_vl:Step3VLForConditionalGeneration
+        step3p5:Step3p5ForCausalLM
+        step3p7:Step3p7ForConditionalGeneration
+        step_vl:StepVLForConditionalGeneration
+    """,
+}
+
+_NOT_ROTATED = "layers without RoPE"
+_SHARED = "layers that share another's KV cache"
+
+# Some layers fuse, and some do not.
+_PARTLY = {
+    ("afmoe:AfmoeForCausalLM", NORM, _NOT_ROTATED),
+    ("exaone4:Exaone4ForCausalLM", NORM, _NOT_ROTATED),
+    ("exaone4_5:Exaone4_5_ForConditionalGeneration", NORM, _NOT_ROTATED),
+    ("exaone4_5_mtp:Exaone4_5_MTP", NORM, _NOT_ROTATED),
+    ("exaone_moe:ExaoneMoeForCausalLM", NORM, _NOT_ROTATED),
+    ("exaone_moe_mtp:ExaoneMoeMTP", NORM, _NOT_ROTATED),
+    ("gemma3n:Gemma3nForCausalLM", NORM_V, _SHARED),
+    ("gemma3n_mm:Gemma3nForConditionalGeneration", NORM_V, _SHARED),
+    ("gemma4:Gemma4ForCausalLM", NORM_V, _SHARED),
+    ("gemma4_mm:Gemma4ForConditionalGeneration", NORM_V, _SHARED),
+    ("gemma4_unified:Gemma4UnifiedForConditionalGeneration", NORM_V, _SHARED),
+    ("iquest_loopcoder:IQuestLoopCoderForCausalLM", ROPE, "the loops after the first"),
+}
+
+# No layer fuses.
+_NONE = {
+    "no rotation": """
+        blip2:Blip2ForConditionalGeneration
+        bloom:BloomForCausalLM
+        clip:CLIPEmbeddingModel
+        cohere_asr:CohereAsrForConditionalGeneration
+        extract_hidden_states:ExtractHiddenStatesModel
+        gpt2:GPT2ForSequenceClassification gpt2:GPT2LMHeadModel
+        granitemoehybrid:GraniteMoeHybridForCausalLM
+        jamba:JambaForCausalLM jamba:JambaForSequenceClassification
+        mamba2:Mamba2ForCausalLM
+        mamba:MambaForCausalLM
+        nano_nemotron_vl:NemotronH_Nano_VL_V2
+        nemotron_h:NemotronHForCausalLM nemotron_h_mtp:NemotronHMTP
+        nemotron_parse3_5:RadioMBartPrefixForCausalLM nemotron_parse3_5_mtp:ParseAuxMTPModel
+        nemotron_parse:NemotronParseForConditionalGeneration
+        opt:OPTForCausalLM
+        siglip:SiglipEmbeddingModel
+        step1:Step1ForCausalLM
+        terratorch:Terratorch
+        vllm.models.inkling:InklingForCausalLM vllm.models.inkling:InklingForConditionalGeneration
+        vllm.models.inkling:InklingMTP
+        whisper:WhisperForConditionalGeneration
+        zamba2:Zamba2ForCausalLM
+    """,
+    "encoder-only layers write no cache": """
+        bert:BertEmbeddingModel bert:BertForMaskedLM bert:BertForSequenceClassification
+        bert:BertForTokenClassification bert:BertSpladeSparseEmbeddingModel
+        bert_with_rope:GteNewForSequenceClassification bert_with_rope:GteNewModel
+        bert_with_rope:NomicBertModel bert_with_rope:SnowflakeGteNewModel
+        colbert:ColBERTJinaRobertaModel colbert:ColBERTLfm2Model colbert:ColBERTModel
+        colbert:ColBERTModernBertModel
+        colmodernvbert:ColModernVBertForRetrieval
+        colultravbert:ColUltraVBertForRetrieval
+        embedding_gemma2:EmbeddingGemma2Model
+        gemma3:Gemma3Model
+        lfm2:Lfm2BidirectionalModel
+        llama:LlamaBidirectionalForSequenceClassification llama:LlamaBidirectionalModel
+        modernbert:ModernBertForSequenceClassification modernbert:ModernBertForTokenClassification
+        modernbert:ModernBertModel
+        nemotron_vl:LlamaNemotronVLForEmbedding nemotron_vl:LlamaNemotronVLForSequenceClassification
+        openai_privacy_filter:OpenAIPrivacyFilterForTokenClassification
+        roberta:BgeM3EmbeddingModel roberta:RobertaEmbeddingModel
+        roberta:RobertaForSequenceClassification roberta:RobertaForTokenClassification
+        voyage:VoyageQwen3BidirectionalEmbedModel
+    """,
+    "the rotation is of adjacent pairs (GPT-J)": """
+        chatglm:ChatGLMForCausalLM
+        cohere2_moe:Cohere2MoeForCausalLM
+        cohere2_vision:Cohere2VisionForConditionalGeneration
+        cohere_eagle:EagleCohereForCausalLM
+        commandr:CohereForCausalLM
+        ernie45:Ernie4_5ForCausalLM
+        ernie45_moe:Ernie4_5_MoeForCausalLM
+        glm4:Glm4ForCausalLM
+        glm4v:GLM4VForCausalLM
+        gpt_j:GPTJForCausalLM
+    """,
+    "M-RoPE": """
+        alpamayo2_super:Alpamayo2SuperForConditionalGeneration
+        clef_omni:ClefOmniForJointSchema
+        cohere_compass:CohereCompassForConditionalGeneration
+        colqwen3:ColQwen3Model
+        cosmos3:Cosmos3ForConditionalGeneration
+        cosmos3_edge:Cosmos3EdgeForConditionalGeneration
+        ernie45_vl:Ernie4_5_VLMoeForConditionalGeneration
+        glm4_1v:Glm4vForConditionalGeneration glm4_1v:Glm4vMoeForConditionalGeneration
+        glm_ocr:GlmOcrForConditionalGeneration
+        interns1_pro:InternS1ProForConditionalGeneration
+        isaac:IsaacForConditionalGeneration
+        jina_vl:JinaVLForSequenceClassification
+        keye:KeyeForConditionalGeneration
+        keye_vl1_5:KeyeVL1_5ForConditionalGeneration
+        opencua:OpenCUAForConditionalGeneration
+        openpangu_vl:OpenPanguVLForConditionalGeneration
+        paddleocr_vl:PaddleOCRVLForConditionalGeneration
+        qwen2_5_omni_thinker:Qwen2_5OmniThinkerForConditionalGeneration
+        qwen2_5_vl:Qwen2_5_VLForConditionalGeneration
+        qwen2_vl:Qwen2VLForConditionalGeneration
+        qwen3_asr:Qwen3ASRForConditionalGeneration
+        qwen3_asr_forced_aligner:Qwen3ASRForcedAlignerForTokenClassification
+        qwen3_asr_realtime:Qwen3ASRRealtimeGeneration
+        qwen3_omni_moe_thinker:Qwen3OmniMoeThinkerForConditionalGeneration
+        qwen3_vl:Qwen3VLForConditionalGeneration
+        qwen3_vl_moe:Qwen3VLMoeForConditionalGeneration
+    """,
+    "LongRoPE is a module of its own, which calls no rotary op": """
+        phi3v:Phi3VForCausalLM
+        phi4mm:Phi4MMForCausalLM
+    """,
+    "MLA": """
+        AXK1:AXK1ForCausalLM
+        bailing_moe_linear:BailingMoeV25ForCausalLM bailing_moe_mtp:BailingMoeV25MTPModel
+        bailing_moe_v3:BailingMoeV3ForCausalLM bailing_moe_v3_mtp:BailingMoeV3MTPModel
+        bailing_moe_v3_vl:BailingMoeV3VLForConditionalGeneration
+        deepseek_eagle3:Eagle3DeepseekV2ForCausalLM
+        deepseek_eagle:EagleDeepseekV3ForCausalLM
+        deepseek_mtp:DeepSeekMTP
+        deepseek_v2:DeepseekV2ForCausalLM deepseek_v2:DeepseekV3ForCausalLM
+        glm4_moe_lite:Glm4MoeLiteForCausalLM glm4_moe_lite_mtp:Glm4MoeLiteMTP
+        kimi_k25:KimiK25ForConditionalGeneration
+        kimi_vl:KimiVLForConditionalGeneration
+        longcat_flash:LongcatFlashForCausalLM longcat_flash_mtp:LongCatFlashMTP
+        longcat_flash_ngram:LongcatFlashNgramForCausalLM
+        mistral_large_3:MistralLarge3ForCausalLM
+        mistral_large_3_eagle:EagleMistralLarge3ForCausalLM
+        openpangu:PanguUltraMoEForCausalLM openpangu_mtp:OpenPanguMTP
+        sarvam:SarvamMLAForCausalLM
+        vllm.models.deepseek_v32:DeepseekV32ForCausalLM vllm.models.deepseek_v32:DeepseekV32MTP
+        vllm.models.deepseek_v32:GlmMoeDsaForCausalLM
+        vllm.models.deepseek_v4:DSparkDeepseekV4ForCausalLM
+        vllm.models.deepseek_v4:DeepSeekV4MTP vllm.models.deepseek_v4:DeepseekV4ForCausalLM
+        vllm.models.deepseek_v4:DeepseekV4ForConditionalGeneration
+        vllm.models.deepseek_v41:DSparkDeepseekV4ForCausalLM
+        vllm.models.deepseek_v41:DeepseekV41ForCausalLM
+        vllm.models.dots3_note:Dots3NoteForCausalLM vllm.models.dots3_note:Dots3NoteMTP
+        vllm.models.glm5next:Glm5NextForCausalLM
+        vllm.models.glm5next:Glm5NextForConditionalGeneration vllm.models.glm5next:Glm5NextMTP
+        vllm.models.hy_v4:HYV4ForCausalLM vllm.models.hy_v4:HYV4MTP
+        vllm.models.kimi_k3.nvidia.dspark_mla:K3DSparkForCausalLM
+        vllm.models.kimi_k3:KimiK3ForConditionalGeneration vllm.models.kimi_k3:KimiK3MTP
+        vllm.models.kimi_k3:KimiLinearForCausalLM
+    """,
+    "rotated is only a part that is split off each head (MLA written out)": """
+        minicpm3:MiniCPM3ForCausalLM
+    """,
+    "the class has a kernel of its own for norm, RoPE and cache": """
+        vllm.models.beam:BeamForCausalLM vllm.models.beam:DFlash2BeamForCausalLM
+        vllm.models.flint:FlintForCausalLM
+        vllm.models.minimax_m3:MiniMaxM3MTP
+        vllm.models.minimax_m3:MiniMaxM3SparseForCausalLM
+        vllm.models.minimax_m3:MiniMaxM3SparseForConditionalGeneration
+        vllm.models.muse_spark.common.dspark:MuseSparkDSparkForCausalLM
+        vllm.models.muse_spark:MuseSparkForConditionalGeneration
+        vllm.models.qwen4_exp:Qwen4ExpForCausalLM
+        vllm.models.qwen4_exp:Qwen4ExpForConditionalGeneration vllm.models.qwen4_exp:Qwen4ExpMTP
+        vllm.models.step5:Step5ForCausalLM vllm.models.step5:Step5ForConditionalGeneration
+        vllm.models.step5:Step5MTP
+    """,
+    "Q comes with its gate": """
+        alice_ai:AliceAIForCausalLM
+        clef_flash:ClefFlashForJointSchema
+        colqwen3_5:ColQwen3_5Model
+        d3:D3ForSequenceClassification
+        hrm_text:HrmTextForCausalLM
+        interns2_mobius:InternS2MobiusForConditionalGeneration interns2_mobius:InternS2MobiusMTP
+        interns2_preview:InternS2PreviewForConditionalGeneration
+        minicpm_ocr:MiniCPMOcrForConditionalGeneration
+        minicpmv4_6:MiniCPMV4_6ForConditionalGeneration
+        minicpmv4_7:MiniCPMV4_7ForConditionalGeneration
+        qwen3_5:Qwen3_5ForCausalLM qwen3_5:Qwen3_5ForConditionalGeneration
+        qwen3_5:Qwen3_5MoeForCausalLM qwen3_5:Qwen3_5MoeForConditionalGeneration
+        qwen3_5_mtp:Qwen3_5MTP qwen3_5_mtp:Qwen3_5MoeMTP
+        qwen3_next:Qwen3NextForCausalLM qwen3_next_mtp:Qwen3NextMTP
+    """,
+    "Q is multiplied or projected again between projection and RoPE": """
+        moondream3:Moondream3ForCausalLM
+        step3_text:Step3TextForCausalLM
+    """,
+    "K is multiplied before RoPE": """
+        falcon_h1:FalconH1ForCausalLM
+    """,
+    "the norm is over all heads together": """
+        minimax_m2:MiniMaxM2ForCausalLM
+        molmo:MolmoForCausalLM
+        olmo_hybrid:OlmoHybridForCausalLM
+        olmoe:OlmoeForCausalLM
+    """,
+    "the norm comes after RoPE": """
+        dory:DoryForCausalLM
+        llama4:Llama4ForCausalLM
+        llama4_eagle:EagleLlama4ForCausalLM
+        mllama4:Llama4ForConditionalGeneration
+    """,
+    "a norm of groups, of a class of its own": """
+        k2_horizon:K2HorizonForCausalLM
+    """,
+    "a norm of Q and K without a weight": """
+        domyn_edge:DomynEdgeForCausalLM
+        muse_glimmer:MuseGlimmerForCausalLM
+    """,
+    "K alone is normed, and turned GPT-J style": """
+        openpangu:PanguProMoEV2ForCausalLM
+    """,
+    "3-D inputs into the rotation": """
+        lfm2:Lfm2ForCausalLM
+        lfm2_moe:Lfm2MoeForCausalLM
+        lfm2_vl:Lfm2VLForConditionalGeneration
+    """,
+    "V's heads have another size than K's": """
+        mimo_v2:MiMoV2FlashForCausalLM mimo_v2:MiMoV2ForCausalLM
+        mimo_v2_mtp:MiMoV2MTP mimo_v2_mtp:MiMoV2OmniMTP
+        mimo_v2_omni:MiMoV2OmniForCausalLM
+    """,
+    "K and V have projections of their own, or the target's cache": """
+        gemma4_dspark:Gemma4DSparkForCausalLM
+        gemma4_mtp:Gemma4MTP
+        diffusion_gemma:DiffusionGemmaForConditionalGeneration
+    """,
+    "vLLM does not compile this class": """
+        dbrx:DbrxForCausalLM
+        ernie_mtp:ErnieMTP
+        glm4_moe_mtp:Glm4MoeMTP
+        glm_ocr_mtp:GlmOcrMTP
+        hy_v3_mtp:HYV3MTP
+        mimo_mtp:MiMoMTP
+        param2moe:Param2MoEForCausalLM
+        step3p5_mtp:Step3p5MTP
+        unlimited_ocr:UnlimitedOCRForCausalLM
+    """,
+    "models of the Transformers backend": """
+        transformers:TransformersEmbeddingModel transformers:TransformersForCausalLM
+        transformers:TransformersForMTP transformers:TransformersForSequenceClassification
+        transformers:TransformersMoEEmbeddingModel transformers:TransformersMoEForCausalLM
+        transformers:TransformersMoEForMTP transformers:TransformersMoEForSequenceClassification
+        transformers:TransformersMultiModalEmbeddingModel
+        transformers:TransformersMultiModalForCausalLM
+        transformers:TransformersMultiModalForSequenceClassification
+        transformers:TransformersMultiModalMoEForCausalLM
+    """,
+}
+
+# Words of the error that an attempt to build one ends with.
+_NOT_BUILT: dict[str, str] = {}
+
+
+def _expectations() -> dict[str, Expectation]:
+    found: dict[str, tuple[frozenset[str], str]] = {}
+    claims = [
+        *((names, frozenset({kind}), "") for kind, names in _WHOLE.items()),
+        *((name, frozenset({kind}), why) for name, kind, why in _PARTLY),
+        *((names, frozenset(), why) for why, names in _NONE.items()),
+    ]
+    for names, fused, why in claims:
+        for name in names.split():
+            if name in found:
+                raise ValueError(f"{name} has two expectations")
+            found[name] = fused, why
+    not_built = {name: words for words, names in _NOT_BUILT.items() for name in names.split()}
+    return {
+        name: Expectation(fused, why, not_built.get(name, ""))
+        for name, (fused, why) in found.items()
+    }
+
+
+EXPECTED = _expectations()
+
+
+def expectation(name: str) -> Expectation | None:
+    """What a class, as `module:class`, should become; None if nothing is claimed."""
+    return EXPECTED.get(name)

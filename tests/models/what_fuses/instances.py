@@ -1,0 +1,246 @@
+"""A small config.json for each architecture of the registry. Imported on the machine.
+
+Where Transformers or vLLM has the configuration class, from that (`shrink.py`); for models whose
+class lies with their checkpoint, from what vLLM's model reads. What a class needs besides is in
+`CHANGES`.
+"""
+
+import functools
+from typing import Any
+
+from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
+from transformers.models.auto import modeling_auto
+from vllm.transformers_utils.config import _CONFIG_REGISTRY
+
+from what_fuses.shrink import VOCABULARY, changed, small
+
+# What most models' own configuration classes have, by the names of Llama and of the mixtures.
+_LLAMA: dict[str, Any] = {
+    "hidden_size": 256,
+    "intermediate_size": 256,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "vocab_size": VOCABULARY,
+    "max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1e4,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+    "hidden_act": "silu",
+    "tie_word_embeddings": False,
+    "attention_bias": False,
+    "mlp_bias": False,
+}
+_MOE: dict[str, Any] = {
+    "num_experts": 4,
+    "n_routed_experts": 4,
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 64,
+    "n_shared_experts": 1,
+    "num_shared_experts": 1,
+    "first_k_dense_replace": 0,
+    "norm_topk_prob": True,
+    "n_group": 1,
+    "topk_group": 1,
+    "routed_scaling_factor": 1.0,
+    "score_function": "sigmoid",
+    "scoring_func": "sigmoid",
+    "topk_method": "noaux_tc",
+}
+_MLA: dict[str, Any] = {
+    "num_key_value_heads": 4,
+    "q_lora_rank": 64,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+}
+
+_BAILING: dict[str, Any] = {
+    "use_bias": False,
+    "use_qkv_bias": False,
+    "use_rmsnorm": True,
+    "moe_shared_expert_intermediate_size": 64,
+    "num_shared_experts": 1,
+    "embedding_dropout": 0.0,
+    "moe_router_enable_expert_bias": True,
+}
+_K2: dict[str, Any] = {
+    "rope_head_dim": 64,
+    "query_key_norm": True,
+    "attention_gate_func": None,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+    "layernorm_num_groups": 1,
+    "moe_gate_bias": False,
+    "mova_num_experts": 0,
+    "mova_num_experts_per_tok": 0,
+    "router_scaling_factor": 1.0,
+    "router_score_func": "sigmoid",
+}
+_MIMO_V2: dict[str, Any] = {
+    "hybrid_layer_pattern": [0],
+    "moe_layer_freq": [0],
+    "layernorm_epsilon": 1e-6,
+    "v_head_dim": 64,
+    "swa_head_dim": 64,
+    "swa_v_head_dim": 64,
+    "swa_num_attention_heads": 4,
+    "swa_num_key_value_heads": 2,
+    "sliding_window": 64,
+    "sliding_window_size": 64,
+}
+_SOLAR: dict[str, Any] = {
+    **{f"bskcn_{i}": [] for i in (1, 2, 3, 4)},
+    "bskcn_tv": [1.0, 1.0],
+}
+
+# By architecture: the model type of another's configuration, and what is not as its defaults.
+CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
+    # Models whose configuration class lies with their checkpoint.
+    "BailingMoeForCausalLM": ("bailing_moe", {**_MOE, **_BAILING}),
+    "BailingMoeV2ForCausalLM": ("bailing_moe_v2", {**_MOE, **_BAILING, "use_qk_norm": True}),
+    "BailingMoeV2_5ForCausalLM": (
+        "bailing_hybrid",
+        {**_MOE, **_BAILING, **_MLA, "num_hidden_layers": 2, "layer_group_size": 2},
+    ),
+    "BailingMoeV3ForCausalLM": (
+        "bailing_hybrid_v3",
+        {
+            **_MOE,
+            **_BAILING,
+            **_MLA,
+            "num_hidden_layers": 2,
+            "layer_group_size": 2,
+            "short_conv_kernel_size": 4,
+            "no_kda_lora": True,
+        },
+    ),
+    "DeepseekForCausalLM": ("deepseek", _MOE),
+    "DomynEdgeForCausalLM": (
+        "domyn_edge",
+        {
+            "num_hidden_layers": 1,
+            "window_sizes": [None],
+            "position_layers": [True],
+            "per_layer_config": {},
+        },
+    ),
+    "ExaoneForCausalLM": (
+        "exaone",
+        {"activation_function": "silu", "layer_norm_epsilon": 1e-5, "num_layers": 1},
+    ),
+    "InternLM2ForCausalLM": ("internlm2", {}),
+    "InternLM2ForRewardModel": ("internlm2", {}),
+    "IQuestLoopCoderForCausalLM": ("iquestloopcoder", {"loop_num": 2, "loop_window_size": 64}),
+    "K2HorizonForCausalLM": ("k2_horizon", {**_MOE, **_K2}),
+    "LongcatFlashNgramForCausalLM": (
+        "longcat_flash",
+        {
+            "emb_neighbor_num": 2,
+            "emb_split_num": 2,
+            "ngram_vocab_size_ratio": 2,
+            **dict.fromkeys(("mla_scale_q_lora", "mla_scale_kv_lora"), True),
+        },
+    ),
+    "MiniCPMForCausalLM": (
+        "minicpm",
+        {"scale_emb": 1.0, "scale_depth": 1.0, "dim_model_base": 64, "num_experts": 0},
+    ),
+    "MiMoForCausalLM": ("mimo", {"num_nextn_predict_layers": 1}),
+    "MiMoV2ForCausalLM": ("mimo_v2", {**_MOE, **_MIMO_V2}),
+    "MistralLarge3ForCausalLM": ("deepseek_v3", {}),
+    "OrionForCausalLM": ("orion", {}),
+    "PanguEmbeddedForCausalLM": ("PanguEmbedded", {}),
+    "PanguProMoEV2ForCausalLM": (
+        "pangu_pro_moe_v2",
+        {
+            **_MOE,
+            "param_sink_number": 16,
+            "qk_nope_dim": 32,
+            "qk_rope_dim": 32,
+            "v_channels": 64,
+        },
+    ),
+    "PanguUltraMoEForCausalLM": ("pangu_ultra_moe", {**_MOE, **_MLA}),
+    "Param2MoEForCausalLM": ("param2moe", {**_MOE, **_BAILING, "use_qk_norm": True}),
+    "PhiMoEForCausalLM": ("phimoe_own", _MOE),
+    "Plamo3ForCausalLM": (
+        "plamo3",
+        {
+            "layer_types": ["full_attention"],
+            "rope_local_theta": 1e4,
+            "interleaved_sliding_window": [None],
+        },
+    ),
+    "Rnj1ForCausalLM": (
+        "rnj1",
+        {
+            "layer_types": ["full_attention"],
+            "query_pre_attn_scalar": 64,
+            "hidden_activation": "gelu_pytorch_tanh",
+            "sliding_window": 64,
+            "final_logit_softcapping": None,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "default", "rope_theta": 1e4},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            },
+        },
+    ),
+    "SarvamMoEForCausalLM": ("sarvam_moe", {**_MOE, **_BAILING}),
+    "SarvamMLAForCausalLM": ("sarvam_mla", {**_MOE, **_BAILING, **_MLA}),
+    "SolarForCausalLM": ("solar", _SOLAR),
+    "Step1ForCausalLM": ("step1", {}),
+    "Step3TextForCausalLM": ("step3_text", {}),
+    "Step3p5ForCausalLM": ("step3p5", {}),
+    "Step5ForCausalLM": ("step5", {}),
+    "TeleChat2ForCausalLM": ("telechat", {"n_head": 4, "num_key_value_heads": 4}),
+    "TeleFLMForCausalLM": ("teleflm", {"use_mup": False}),
+    "ChatGLMModel": ("chatglm", {}),
+    "DoryForCausalLM": ("dory", {}),
+    "FlintForCausalLM": ("flint", {}),
+    "AliceAIForCausalLM": ("qwen3_next", {}),
+    "Glm5NextForCausalLM": ("glm5_next", {}),
+    "MiniMaxM3SparseForCausalLM": ("minimax_m3_vl", {}),
+    # Changes to the defaults.
+    "AfmoeForCausalLM": ("", {"score_func": "sigmoid"}),
+    "DbrxForCausalLM": ("", {"attn_config": {"rope_theta": 1e4}}),
+    "DeepseekV2ForCausalLM": ("", {"n_group": 1, "topk_group": 1}),
+}
+# By architecture of a draft: its target, the method, the draft's own config.json (None: the same).
+DRAFTS: dict[str, tuple[str, str, dict[str, Any] | None]] = {}
+
+
+@functools.cache
+def _model_types() -> dict[str, str]:
+    """Transformers' model type of each architecture that it knows."""
+    found: dict[str, str] = {}
+    for name, mapping in vars(modeling_auto).items():
+        if name.endswith("_MAPPING_NAMES"):
+            for model_type, classes in mapping.items():
+                for one in [classes] if isinstance(classes, str) else classes:
+                    found.setdefault(one, model_type)
+    return found
+
+
+def config_json(architecture: str) -> dict[str, Any]:
+    """The config.json of a small model of an architecture.
+
+    Raises:
+        LookupError: Nothing says what configuration it has.
+    """
+    model_type, changes = CHANGES.get(architecture, ("", {}))
+    model_type = model_type or _model_types().get(architecture, "")
+    if not model_type:
+        raise LookupError(f"no configuration class for {architecture}")
+    if model_type in _CONFIG_REGISTRY:
+        base = small(_CONFIG_REGISTRY[model_type]())
+    elif model_type in CONFIG_MAPPING:
+        base = small(CONFIG_MAPPING[model_type]())
+    else:
+        own = type("OwnConfig", (PreTrainedConfig,), {"model_type": model_type})
+        AutoConfig.register(model_type, own, exist_ok=True)
+        base = _LLAMA
+    return {**changed(base, changes), "architectures": [architecture], "model_type": model_type}
