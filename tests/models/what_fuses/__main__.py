@@ -35,10 +35,8 @@ def main() -> None:
     commit = Git(paths.CHECKOUT, epoch=0).text("rev-parse", "--short=12", "HEAD")
     kept = _FOLDER / f"found.{_state(commit)}.pickle"
     found: dict[str, Found] = pickle.loads(kept.read_bytes()) if kept.exists() else {}
-    by_first = {architectures[0]: name for name, architectures in asked.items()}
-    missing = [first for first, name in by_first.items() if name not in found]
-    for number, (first, one) in enumerate(look_at(missing), 1):
-        name = by_first[first]
+    missing = [name for name in asked if name not in found]
+    for number, (name, one) in enumerate(look_at(missing), 1):
         found[name] = one
         _write(kept, pickle.dumps(found))
         row = Row(name, asked[name], expectation(name), one)
@@ -71,8 +69,9 @@ def _about(commit: str) -> str:
 
     today = datetime.datetime.now(datetime.UTC).date()
     return (
-        f"{today}, by `make fuses`: {platform.machine()}, Python {platform.python_version()}, torch "
-        f"{torch.__version__}, transformers {transformers.__version__}, patched tree {commit}."
+        f"{today}, by `make fuses`: {platform.machine()}, Python {platform.python_version()}, "
+        f"torch {torch.__version__}, transformers {transformers.__version__}, "
+        f"patched tree {commit}."
     )
 
 

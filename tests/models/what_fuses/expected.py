@@ -11,11 +11,13 @@ from what_fuses.found import NORM, NORM_V, ROPE
 @dataclass(frozen=True)
 class Expectation:
     """fused: the kinds of fusion that its layers have. why_not: why layers that have none do not.
-    not_built: words of the error with which an attempt to build a small one ends."""
+    not_built: words of the error with which an attempt to build a small one ends. language_model:
+    the class whose row says what becomes of the language model, where this one is not built."""
 
     fused: frozenset[str] = frozenset()
     why_not: str = ""
     not_built: str = ""
+    language_model: str = ""
 
 
 # All attention layers fuse.
@@ -34,7 +36,6 @@ _WHOLE = {
         fireredasr2:FireRedASR2ForConditionalGeneration
         gemma2:Gemma2ForCausalLM
         gemma:GemmaForCausalLM
-        glm4_moe:Glm4MoeForCausalLM
         glmasr:GlmAsrForConditionalGeneration
         gpt_oss:GptOssForCausalLM
         granite4_vision:Granite4VisionForConditionalGeneration
@@ -106,6 +107,7 @@ _WHOLE = {
         funaudiochat:FunAudioChatForConditionalGeneration
         gemma3:Gemma3ForCausalLM
         gemma3_mm:Gemma3ForConditionalGeneration
+        glm4_moe:Glm4MoeForCausalLM
         hy_v3:HYV3ForCausalLM
         jina:JinaEmbeddingsV5Model jina:JinaForRanking
         laguna:LagunaForCausalLM laguna_dflash:DFlashLagunaForCausalLM
@@ -372,8 +374,97 @@ _NONE = {
     """,
 }
 
-# Words of the error that an attempt to build one ends with.
-_NOT_BUILT: dict[str, str] = {}
+# Words of the error that an attempt to build one ends with. Without a configuration class is what
+# neither Transformers nor vLLM has one for, and `instances.py` does not make up.
+_NOT_BUILT = {
+    "no configuration class": """
+        bee:BeeForConditionalGeneration bert_with_rope:GteNewForSequenceClassification
+        bert_with_rope:GteNewModel clef_flash:ClefFlashForJointSchema
+        clef_omni:ClefOmniForJointSchema colbert:ColBERTJinaRobertaModel
+        colqwen3_5:ColQwen3_5Model cosmos3:Cosmos3ForConditionalGeneration
+        d3:D3ForSequenceClassification deepseek_eagle3:Eagle3DeepseekV2ForCausalLM
+        deepseek_eagle:EagleDeepseekV3ForCausalLM dots_ocr:DotsOCRForCausalLM
+        eagle2_5_vl:Eagle2_5_VLForConditionalGeneration
+        extract_hidden_states:ExtractHiddenStatesModel
+        fireredasr2:FireRedASR2ForConditionalGeneration funasr:FunASRForConditionalGeneration
+        gemma4_dspark:Gemma4DSparkForCausalLM gemma4_mtp:Gemma4MTP glm4v:GLM4VForCausalLM
+        h2ovl:H2OVLChatModel hyperclovax_vision_v2:HCXVisionV2ForCausalLM
+        interns1_pro:InternS1ProForConditionalGeneration
+        interns2_mobius:InternS2MobiusForConditionalGeneration interns2_mobius:InternS2MobiusMTP
+        interns2_preview:InternS2PreviewForConditionalGeneration internvl:InternVLChatModel
+        jina_vl:JinaVLForSequenceClassification keye:KeyeForConditionalGeneration
+        keye_vl1_5:KeyeVL1_5ForConditionalGeneration
+        kimi_audio:KimiAudioForConditionalGeneration laguna_dflash:DFlashLagunaForCausalLM
+        lightonocr:LightOnOCRForConditionalGeneration lilicorr:LiLiCorrForCausalLM
+        llama4_eagle:EagleLlama4ForCausalLM
+        llava_onevision2:LlavaOnevision2ForConditionalGeneration mimo_v2_mtp:MiMoV2OmniMTP
+        mimo_v2_omni:MiMoV2OmniForCausalLM minicpm_ocr:MiniCPMOcrForConditionalGeneration
+        minicpmo:MiniCPMO minicpmv:MiniCPMV mistral_large_3_eagle:EagleMistralLarge3ForCausalLM
+        molmo:MolmoForCausalLM moss_audio:MossAudioModel nemotron_nas:DeciLMForCausalLM
+        nemotron_parse3_5:RadioMBartPrefixForCausalLM nemotron_parse3_5_mtp:ParseAuxMTPModel
+        nemotron_parse:NemotronParseForConditionalGeneration
+        nemotron_vl:LlamaNemotronVLChatModel nemotron_vl:LlamaNemotronVLForEmbedding
+        nemotron_vl:LlamaNemotronVLForSequenceClassification nvlm_d:NVLM_D_Model
+        opencua:OpenCUAForConditionalGeneration openpangu_vl:OpenPanguVLForConditionalGeneration
+        ovis2_5:Ovis2_5 phi3v:Phi3VForCausalLM phi4mm:Phi4MMForCausalLM
+        phi4siglip:Phi4ForCausalLMV pixtral:PixtralForConditionalGeneration
+        qwen3_asr_forced_aligner:Qwen3ASRForcedAlignerForTokenClassification
+        qwen3_asr_realtime:Qwen3ASRRealtimeGeneration qwen3_dflash2:DFlash2Qwen3ForCausalLM
+        qwen3_dspark:Qwen3DSparkForCausalLM qwen3_xpress:Qwen3XPressForCausalLM
+        rvl:RForConditionalGeneration skyworkr1v:SkyworkR1VChatModel
+        step_vl:StepVLForConditionalGeneration transformers:TransformersEmbeddingModel
+        transformers:TransformersForMTP transformers:TransformersForSequenceClassification
+        transformers:TransformersMoEEmbeddingModel transformers:TransformersMoEForMTP
+        transformers:TransformersMoEForSequenceClassification
+        transformers:TransformersMultiModalEmbeddingModel
+        transformers:TransformersMultiModalForSequenceClassification
+        transformers:TransformersMultiModalMoEForCausalLM
+        vllm.models.beam:DFlash2BeamForCausalLM
+        vllm.models.deepseek_v41:DSparkDeepseekV4ForCausalLM
+        vllm.models.deepseek_v4:DSparkDeepseekV4ForCausalLM
+        vllm.models.deepseek_v4:DeepseekV4ForConditionalGeneration
+        vllm.models.kimi_k3.nvidia.dspark_mla:K3DSparkForCausalLM vllm.models.kimi_k3:KimiK3MTP
+        vllm.models.minimax_m3:MiniMaxM3MTP
+        vllm.models.muse_spark.common.dspark:MuseSparkDSparkForCausalLM
+        vllm.models.step5:Step5MTP voxtral_realtime:VoxtralRealtimeGeneration
+    """,
+    "vllm.vllm_flash_attn requires the CUDA flash attention extensions": """
+        vllm.models.dots3_note:Dots3NoteForCausalLM vllm.models.dots3_note:Dots3NoteMTP
+    """,
+    "torch.cuda.Stream requires CUDA support": """
+        vllm.models.deepseek_v4:DeepSeekV4MTP vllm.models.deepseek_v4:DeepseekV4ForCausalLM
+    """,
+    "No module named 'flashinfer'": """
+        vllm.models.flint:FlintForCausalLM
+    """,
+    "No module named 'terratorch'": """
+        terratorch:Terratorch
+    """,
+    "No module named 'timm.layers.pos_embed'": """
+        kanana_v:KananaVForConditionalGeneration
+    """,
+}
+# Language models of classes that are built neither whole nor without their towers, by what the
+# class makes or the checkpoints name: its row says what becomes of it.
+_LANGUAGE_MODELS = {
+    "chatglm:ChatGLMForCausalLM": "glm4v:GLM4VForCausalLM",
+    "hyperclovax:HyperCLOVAXForCausalLM": "hyperclovax_vision_v2:HCXVisionV2ForCausalLM",
+    "llama:LlamaForCausalLM": "kanana_v:KananaVForConditionalGeneration",
+    "mistral:MistralForCausalLM": "pixtral:PixtralForConditionalGeneration",
+    "phi3:Phi3ForCausalLM": "phi4siglip:Phi4ForCausalLMV",
+    "qwen2:Qwen2ForCausalLM": """
+        dots_ocr:DotsOCRForCausalLM
+        fireredasr2:FireRedASR2ForConditionalGeneration
+        kimi_audio:KimiAudioForConditionalGeneration
+    """,
+    "qwen3:Qwen3ForCausalLM": """
+        bee:BeeForConditionalGeneration
+        funasr:FunASRForConditionalGeneration
+        llava_onevision2:LlavaOnevision2ForConditionalGeneration
+        moss_audio:MossAudioModel
+        rvl:RForConditionalGeneration
+    """,
+}
 
 
 def _expectations() -> dict[str, Expectation]:
@@ -388,11 +479,16 @@ def _expectations() -> dict[str, Expectation]:
             if name in found:
                 raise ValueError(f"{name} has two expectations")
             found[name] = fused, why
-    not_built = {name: words for words, names in _NOT_BUILT.items() for name in names.split()}
+    not_built, language_models = _by_name(_NOT_BUILT), _by_name(_LANGUAGE_MODELS)
     return {
-        name: Expectation(fused, why, not_built.get(name, ""))
+        name: Expectation(fused, why, not_built.get(name, ""), language_models.get(name, ""))
         for name, (fused, why) in found.items()
     }
+
+
+def _by_name(groups: dict[str, str]) -> dict[str, str]:
+    """By each of the names in a group: the group's key."""
+    return {name: key for key, names in groups.items() for name in names.split()}
 
 
 EXPECTED = _expectations()

@@ -8,6 +8,7 @@ class lies with their checkpoint, from what vLLM's model reads. What a class nee
 import functools
 from typing import Any
 
+from e2e.catalogue import MODELS
 from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
 from transformers.models.auto import modeling_auto
 from vllm.transformers_utils.config import _CONFIG_REGISTRY
@@ -92,11 +93,56 @@ _MIMO_V2: dict[str, Any] = {
     "sliding_window": 64,
     "sliding_window_size": 64,
 }
+_TELECHAT: dict[str, Any] = {
+    "n_layer": 1,
+    "n_head": 4,
+    "num_key_value_heads": 4,
+    "ffn_hidden_size": 256,
+    "layer_norm_epsilon": 1e-5,
+}
 _SOLAR: dict[str, Any] = {
     **{f"bskcn_{i}": [] for i in (1, 2, 3, 4)},
     "bskcn_tv": [1.0, 1.0],
 }
 
+# By model type: architectures that it serves besides those that Transformers knows.
+_SERVES = {
+    "alpamayo2_super": "Alpamayo2Super",
+    "bagel": "BagelForConditionalGeneration",
+    "bailing_moe_v3_vl": "BailingMoeV3VLForConditionalGeneration",
+    "bert": "BertSpladeSparseEmbeddingModel HF_ColBERT",
+    "colqwen3": "ColQwen3",
+    "deepseek_v41": "DeepseekV41ForCausalLM",
+    "deepseek_vl_v2": "DeepseekVLV2ForCausalLM DeepseekOCRForCausalLM DeepseekOCR2ForCausalLM",
+    "dots3_note": "Dots3NoteForCausalLM",
+    "flint": "FlintForCausalLM",
+    "funaudiochat": "FunAudioChatForConditionalGeneration",
+    "internlm2": "InternLM2ForCausalLM InternLM2ForRewardModel",
+    "isaac": "IsaacForConditionalGeneration",
+    "kimi_k25": "KimiK25ForConditionalGeneration",
+    "kimi_k3": "KimiK3ForConditionalGeneration",
+    "kimi_vl": "KimiVLForConditionalGeneration",
+    "lfm2": "Lfm2BidirectionalModel ColBERTLfm2Model",
+    "llama": "LlamaBidirectionalModel LlamaBidirectionalForSequenceClassification",
+    "midashenglm": "MiDashengLMModel",
+    "minimax_m3_vl": "MiniMaxM3SparseForCausalLM",
+    "modernbert": "ColBERTModernBertModel",
+    "moondream3": "Moondream3ForCausalLM",
+    "openvla": "OpenVLAForActionPrediction",
+    "orion": "OrionForCausalLM",
+    "ovis": "Ovis",
+    "PanguEmbedded": "PanguEmbeddedForCausalLM",
+    "qwen2": "Qwen2ForRewardModel Qwen2ForProcessRewardModel",
+    "qwen3": "JinaForRanking JinaEmbeddingsV5Model VoyageQwen3BidirectionalEmbedModel",
+    "step1": "Step1ForCausalLM",
+    "step3_vl": "Step3VLForConditionalGeneration",
+    "step5": "Step5ForCausalLM",
+    "step5_vl": "Step5ForConditionalGeneration",
+    "ultravbert": "ColUltraVBertForRetrieval",
+    "ultravox": "UltravoxModel",
+    "unlimited_ocr": "UnlimitedOCRForCausalLM",
+    "xlm-roberta": "BgeM3EmbeddingModel",
+}
 # By architecture: the model type of another's configuration, and what is not as its defaults.
 CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     # Models whose configuration class lies with their checkpoint.
@@ -132,8 +178,6 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
         "exaone",
         {"activation_function": "silu", "layer_norm_epsilon": 1e-5, "num_layers": 1},
     ),
-    "InternLM2ForCausalLM": ("internlm2", {}),
-    "InternLM2ForRewardModel": ("internlm2", {}),
     "IQuestLoopCoderForCausalLM": ("iquestloopcoder", {"loop_num": 2, "loop_window_size": 64}),
     "K2HorizonForCausalLM": ("k2_horizon", {**_MOE, **_K2}),
     "LongcatFlashNgramForCausalLM": (
@@ -152,8 +196,6 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     "MiMoForCausalLM": ("mimo", {"num_nextn_predict_layers": 1}),
     "MiMoV2ForCausalLM": ("mimo_v2", {**_MOE, **_MIMO_V2}),
     "MistralLarge3ForCausalLM": ("deepseek_v3", {}),
-    "OrionForCausalLM": ("orion", {}),
-    "PanguEmbeddedForCausalLM": ("PanguEmbedded", {}),
     "PanguProMoEV2ForCausalLM": (
         "pangu_pro_moe_v2",
         {
@@ -192,31 +234,125 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     "SarvamMoEForCausalLM": ("sarvam_moe", {**_MOE, **_BAILING}),
     "SarvamMLAForCausalLM": ("sarvam_mla", {**_MOE, **_BAILING, **_MLA}),
     "SolarForCausalLM": ("solar", _SOLAR),
-    "Step1ForCausalLM": ("step1", {}),
-    "Step3TextForCausalLM": ("step3_text", {}),
-    "Step3p5ForCausalLM": ("step3p5", {}),
-    "Step5ForCausalLM": ("step5", {}),
-    "TeleChat2ForCausalLM": ("telechat", {"n_head": 4, "num_key_value_heads": 4}),
+    "Step3TextForCausalLM": (
+        "step3_text",
+        {"moe_layers_enum": "1", "share_q_dim": 256, "num_attention_groups": 2},
+    ),
+    "TeleChat2ForCausalLM": ("telechat", _TELECHAT),
     "TeleFLMForCausalLM": ("teleflm", {"use_mup": False}),
-    "ChatGLMModel": ("chatglm", {}),
-    "DoryForCausalLM": ("dory", {}),
-    "FlintForCausalLM": ("flint", {}),
-    "AliceAIForCausalLM": ("qwen3_next", {}),
-    "Glm5NextForCausalLM": ("glm5_next", {}),
-    "MiniMaxM3SparseForCausalLM": ("minimax_m3_vl", {}),
+    "ChatGLMModel": ("chatglm", {"original_rope": True, "multi_query_attention": True}),
+    "DoryForCausalLM": ("dory", {"n_recurrent_layers": None}),
+    "AliceAIForCausalLM": ("qwen3_next", {"kda_allow_negative_eigenvalues": False}),
+    "Glm5NextForCausalLM": ("glm5_next_text", {"mhc": False}),
     # Changes to the defaults.
-    "AfmoeForCausalLM": ("", {"score_func": "sigmoid"}),
+    "AfmoeForCausalLM": (
+        "",
+        {"score_func": "sigmoid", "route_norm": True, "n_group": 1, "topk_group": 1},
+    ),
     "DbrxForCausalLM": ("", {"attn_config": {"rope_theta": 1e4}}),
     "DeepseekV2ForCausalLM": ("", {"n_group": 1, "topk_group": 1}),
+    "Glm4MoeLiteForCausalLM": ("", {"first_k_dense_replace": 1}),
+    "GraniteMoeHybridForCausalLM": (
+        "",
+        {
+            "num_hidden_layers": 2,
+            "layer_types": ["mamba", "attention"],
+            "mamba_n_heads": 8,
+            "mamba_d_head": "auto",
+            "position_embedding_type": "rope",
+        },
+    ),
+    "Qwen4ExpForCausalLM": ("qwen4_exp_text", {"output_gate_type": "sigmoid"}),
+}
+# By architecture: what tests of whole models have.
+_WHOLE_MODELS = {
+    model.hf_config["architectures"][0]: model.hf_config
+    for model in (MODELS[name] for name in ("gemma3n", "gemma4", "glm4.5", "step3.5"))
+}
+
+
+def _draft(architecture: str, model_type: str, **changes: Any) -> dict[str, Any]:
+    return {**_LLAMA, "architectures": [architecture], "model_type": model_type, **changes}
+
+
+_DFLASH = {
+    "block_size": 4,
+    "dflash_config": {"target_layer_ids": [0], "mask_token_id": 1},
+    "layer_types": ["full_attention"],
 }
 # By architecture of a draft: its target, the method, the draft's own config.json (None: the same).
-DRAFTS: dict[str, tuple[str, str, dict[str, Any] | None]] = {}
+DRAFTS: dict[str, tuple[str, str, dict[str, Any] | None]] = {
+    **{
+        draft: (target, "mtp", None)
+        for draft, target in {
+            "BailingMoeV25MTPModel": "BailingMoeV2_5ForCausalLM",
+            "BailingMoeV3MTPModel": "BailingMoeV3ForCausalLM",
+            "DeepSeekMTPModel": "DeepseekV3ForCausalLM",
+            "DeepseekV32MTPModel": "GlmMoeDsaForCausalLM",
+            "DeepSeekV4MTPModel": "DeepseekV4ForCausalLM",
+            "ErnieMTPModel": "Ernie4_5_MoeForCausalLM",
+            "Exaone4_5_MTP": "Exaone4_5_ForConditionalGeneration",
+            "ExaoneMoeMTP": "ExaoneMoeForCausalLM",
+            "Glm4MoeLiteMTPModel": "Glm4MoeLiteForCausalLM",
+            "Glm4MoeMTPModel": "Glm4MoeForCausalLM",
+            "Glm5NextMTPModel": "Glm5NextForConditionalGeneration",
+            "GlmOcrMTPModel": "GlmOcrForConditionalGeneration",
+            "HYV3MTPModel": "HYV3ForCausalLM",
+            "HYV4MTPModel": "HYV4ForCausalLM",
+            "InklingMTPModel": "InklingForConditionalGeneration",
+            "LongCatFlashMTPModel": "LongcatFlashForCausalLM",
+            "MiMoMTPModel": "MiMoForCausalLM",
+            "MiMoV2MTPModel": "MiMoV2FlashForCausalLM",
+            "NemotronHMTPModel": "NemotronHForCausalLM",
+            "OpenPanguMTPModel": "PanguUltraMoEForCausalLM",
+            "Qwen3_5MoeMTP": "Qwen3_5MoeForConditionalGeneration",
+            "Qwen3_5MTP": "Qwen3_5ForConditionalGeneration",
+            "Qwen3NextMTP": "Qwen3NextForCausalLM",
+            "Qwen4ExpMTP": "Qwen4ExpForConditionalGeneration",
+            "Step3p5MTP": "Step3p5ForCausalLM",
+        }.items()
+    },
+    "EagleCohereForCausalLM": ("CohereForCausalLM", "eagle", _draft("CohereForCausalLM", "cohere")),
+    "EagleLlamaForCausalLM": ("LlamaForCausalLM", "eagle", _draft("LlamaForCausalLM", "llama")),
+    "EagleMiniCPMForCausalLM": (
+        "LlamaForCausalLM",
+        "eagle",
+        _draft(
+            "MiniCPMForCausalLM",
+            "minicpm",
+            scale_emb=1.0,
+            scale_depth=1.0,
+            dim_model_base=64,
+            num_experts=0,
+        ),
+    ),
+    "EagleMistralForCausalLM": (
+        "MistralForCausalLM",
+        "eagle",
+        _draft("MistralForCausalLM", "mistral"),
+    ),
+    "Eagle3LlamaForCausalLM": (
+        "LlamaForCausalLM",
+        "eagle3",
+        _draft("LlamaForCausalLM", "llama", draft_vocab_size=VOCABULARY),
+    ),
+    "Eagle3Qwen3ForCausalLM": (
+        "Qwen3ForCausalLM",
+        "eagle3",
+        _draft("Qwen3ForCausalLM", "qwen3", draft_vocab_size=VOCABULARY),
+    ),
+    "DFlashDraftModel": (
+        "Qwen3ForCausalLM",
+        "dflash",
+        _draft("DFlashDraftModel", "qwen3", **_DFLASH),
+    ),
+}
 
 
 @functools.cache
 def _model_types() -> dict[str, str]:
-    """Transformers' model type of each architecture that it knows."""
-    found: dict[str, str] = {}
+    """The model type of each architecture that `_SERVES` or Transformers knows."""
+    found = {name: kind for kind, names in _SERVES.items() for name in names.split()}
     for name, mapping in vars(modeling_auto).items():
         if name.endswith("_MAPPING_NAMES"):
             for model_type, classes in mapping.items():
@@ -225,12 +361,24 @@ def _model_types() -> dict[str, str]:
     return found
 
 
+def configured(architecture: str) -> bool:
+    """Whether there is a configuration for an architecture."""
+    return (
+        architecture in _WHOLE_MODELS
+        or architecture in CHANGES
+        or architecture in DRAFTS
+        or architecture in _model_types()
+    )
+
+
 def config_json(architecture: str) -> dict[str, Any]:
     """The config.json of a small model of an architecture.
 
     Raises:
         LookupError: Nothing says what configuration it has.
     """
+    if architecture in _WHOLE_MODELS:
+        return dict(_WHOLE_MODELS[architecture])
     model_type, changes = CHANGES.get(architecture, ("", {}))
     model_type = model_type or _model_types().get(architecture, "")
     if not model_type:

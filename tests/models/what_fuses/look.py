@@ -7,7 +7,7 @@ What comes after the passes, generating code, is left out: a compiled part retur
 import inspect
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,7 +38,7 @@ from vllm.v1.worker.workspace import init_workspace_manager
 
 from what_fuses.absent import stand_in
 from what_fuses.found import NORM, NORM_V, ROPE, Found, Layer
-from what_fuses.instances import DRAFTS, config_json
+from what_fuses.instances import DRAFTS, config_json, configured
 
 _TOKENS = 8
 _LARGEST = 256  # end of the one compile range: the fusions' own limit
@@ -53,12 +53,13 @@ _FUSED = {
 }
 
 
-def look(architecture: str) -> Found:
-    """What became of the layers of a small model of an architecture of the registry.
+def look(architectures: Sequence[str]) -> Found:
+    """What became of the layers of a small model of a class, by its architectures in the registry.
 
     Raises:
         Exception: Whatever keeps the model from being configured, built or traced.
     """
+    architecture = next(filter(configured, architectures), architectures[0])
     stand_in()
     torch._dynamo.reset()
     registered: Any = ModelRegistry.models[architecture]
@@ -68,7 +69,7 @@ def look(architecture: str) -> Found:
         _join()
         draft = config.speculative_config and config.speculative_config.draft_model_config
         model = get_model(vllm_config=config, model_config=draft)
-        _run(model, config)
+        _run(model, config, (draft or config.model_config).get_hidden_size())
     return Found(
         built=type(model).__name__,
         layers=tuple(_layers(config, seen)),
@@ -112,15 +113,14 @@ def _join() -> None:
     initialize_model_parallel(1)
 
 
-def _run(model: nn.Module, config: VllmConfig) -> None:
+def _run(model: nn.Module, config: VllmConfig, hidden_size: int) -> None:
     config.kernel_config.ir_op_priority.set_default()
     positions = torch.arange(_TOKENS)
     if config.model_config.uses_mrope:
         positions = positions.repeat(3, 1)
     given = {"input_ids": torch.ones(_TOKENS, dtype=torch.int32), "positions": positions}
     if "hidden_states" in inspect.signature(model.forward).parameters:
-        hidden = config.model_config.get_hidden_size()
-        given["hidden_states"] = torch.zeros(_TOKENS, hidden, dtype=config.model_config.dtype)
+        given["hidden_states"] = torch.zeros(_TOKENS, hidden_size, dtype=config.model_config.dtype)
     with set_forward_context(None, config, num_tokens=_TOKENS):
         model(**given)
 

@@ -1,9 +1,9 @@
 """Looks at architectures on simulated machines, and keeps going when one of them dies."""
 
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import pytest
 import simulation
 from simulation import simulated
 
@@ -11,31 +11,33 @@ from what_fuses.found import Found
 
 # A compiled model must not come from a cache.
 _ENVIRONMENT = {"VLLM_USE_AOT_COMPILE": "0", "VLLM_DISABLE_COMPILE_CACHE": "1"}
-_AT_ONCE = 12  # architectures in one process, which grows
+_AT_ONCE = 12  # classes in one process, which grows
 
 
+@functools.cache
 def classes() -> dict[str, list[str]]:
     """By model class, as `module:class`: the architectures of the registry that it serves."""
     return _classes()
 
 
-def look_at(architectures: Sequence[str]) -> Iterator[tuple[str, Found]]:
-    """What became of small models of architectures, one after another."""
-    for first in range(0, len(architectures), _AT_ONCE):
-        some = list(architectures[first : first + _AT_ONCE])
+def look_at(names: Sequence[str]) -> Iterator[tuple[str, Found]]:
+    """What became of small models of classes, named as `classes` does."""
+    every = classes()
+    for first in range(0, len(names), _AT_ONCE):
+        some = {name: every[name] for name in names[first : first + _AT_ONCE]}
         try:
-            yield from _looks.alone(names=some).items()
-        except (RuntimeError, pytest.fail.Exception):
+            yield from _looks.alone(asked=some).items()
+        except RuntimeError:
             # One of them ended the process: each gets its own.
             for name in some:
-                yield name, _alone(_looks.alone, name)
+                yield name, _by_itself(name, some[name])
 
 
-def _alone(looks: Callable[..., dict[str, Found]], name: str) -> Found:
+def _by_itself(name: str, architectures: list[str]) -> Found:
     try:
-        return looks(names=[name])[name]
-    except (RuntimeError, pytest.fail.Exception) as failed:
-        return Found(error=f"its process: {str(failed).splitlines()[0]}")
+        return _looks.alone(asked={name: architectures})[name]
+    except RuntimeError as ended:
+        return Found(error=str(ended).splitlines()[0])
 
 
 @simulated()
@@ -50,16 +52,16 @@ def _classes() -> dict[str, list[str]]:
 
 
 @simulated(env=_ENVIRONMENT)
-def _looks(names: list[str]) -> dict[str, Found]:
+def _looks(asked: dict[str, list[str]]) -> dict[str, Found]:
     import sys
 
     sys.path.append(str(Path(simulation.__file__).parent / "flash_attn_stand_in"))
     from what_fuses.look import look
 
     found = {}
-    for name in names:
+    for name, architectures in asked.items():
         try:
-            found[name] = look(name)
+            found[name] = look(architectures)
         except Exception as error:
             found[name] = Found(error=_words(error))
     return found

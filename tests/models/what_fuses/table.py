@@ -97,6 +97,8 @@ def _why_not(row: Row) -> Iterator[str]:
         yield row.expected.why_not
     if row.found.error:
         yield row.found.error
+        if row.expected and row.expected.language_model:
+            yield f"its language model is that of `{row.expected.language_model}`"
     elif not row.found.whole:
         yield from sorted({f"passes: {x.why_not}" for x in row.found.layers if x.why_not})
 
