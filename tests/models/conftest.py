@@ -1,4 +1,4 @@
-"""Makes the simulated machines and `e2e` importable for these tests."""
+"""Makes the simulated machines, `e2e` and `what_fuses` importable for these tests."""
 
 import sys
 from pathlib import Path

@@ -1,9 +1,9 @@
 """What fuses: a class for each kind of prologue; `make fuses` looks at all that vLLM has."""
 
 import pytest
+from small_models import classes, look_at
 from what_fuses.expected import EXPECTED, Expectation
 from what_fuses.found import NORM, ROPE, Found, Layer
-from what_fuses.run import classes, look_at
 from what_fuses.table import Row
 
 # Classes that stand for the ways in which a layer is, or is not, fused.

@@ -13,12 +13,13 @@ import pickle
 import platform
 from pathlib import Path
 
+from small_models import classes, look_at
+
 from scripts import errors, op, paths
 from scripts.errors import Fault
 from scripts.git import Git
 from what_fuses.expected import expectation
 from what_fuses.found import Found
-from what_fuses.run import classes, look_at
 from what_fuses.table import Row, faults, markdown
 
 _FOLDER = paths.BUILD / "fuses"
@@ -54,6 +55,8 @@ def _state(commit: str) -> str:
     here = Path(__file__).resolve().parent
     files = [
         *here.glob("*.py"),
+        here.parent / "small_models.py",
+        here.parent / "e2e" / "catalogue.py",
         *here.parents[1].glob("integration/simulation/**/*.py"),
     ]
     for file in sorted(files):

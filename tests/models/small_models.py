@@ -1,17 +1,18 @@
-"""Looks at architectures on simulated machines, and keeps going when one of them dies."""
+"""Small models of many classes, on simulated machines; `what_fuses` says what became of them."""
 
 import functools
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import simulation
 from simulation import simulated
-
 from what_fuses.found import Found
 
 # A compiled model must not come from a cache.
 _ENVIRONMENT = {"VLLM_USE_AOT_COMPILE": "0", "VLLM_DISABLE_COMPILE_CACHE": "1"}
-_AT_ONCE = 12  # classes in one process, which grows
+_AT_ONCE = 2  # processes
+_IN_ONE = 12  # classes in one of them, which grows
 
 
 @functools.cache
@@ -23,14 +24,21 @@ def classes() -> dict[str, list[str]]:
 def look_at(names: Sequence[str]) -> Iterator[tuple[str, Found]]:
     """What became of small models of classes, named as `classes` does."""
     every = classes()
-    for first in range(0, len(names), _AT_ONCE):
-        some = {name: every[name] for name in names[first : first + _AT_ONCE]}
-        try:
-            yield from _looks.alone(asked=some).items()
-        except RuntimeError:
-            # One of them ended the process: each gets its own.
-            for name in some:
-                yield name, _by_itself(name, some[name])
+    parts = [
+        {name: every[name] for name in names[first : first + _IN_ONE]}
+        for first in range(0, len(names), _IN_ONE)
+    ]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for found in pool.map(_part, parts):
+            yield from found.items()
+
+
+def _part(asked: dict[str, list[str]]) -> dict[str, Found]:
+    try:
+        return _looks.alone(asked=asked)
+    except RuntimeError:
+        # One of them ended the process: each gets its own.
+        return {name: _by_itself(name, architectures) for name, architectures in asked.items()}
 
 
 def _by_itself(name: str, architectures: list[str]) -> Found:
