@@ -93,6 +93,10 @@ _MIMO_V2: dict[str, Any] = {
     "sliding_window": 64,
     "sliding_window_size": 64,
 }
+_ALICE: dict[str, Any] = {
+    "kda_allow_negative_eigenvalues": False,
+    "router_score_function": "sigmoid",
+}
 _TELECHAT: dict[str, Any] = {
     "n_layer": 1,
     "n_head": 4,
@@ -242,7 +246,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     "TeleFLMForCausalLM": ("teleflm", {"use_mup": False}),
     "ChatGLMModel": ("chatglm", {"original_rope": True, "multi_query_attention": True}),
     "DoryForCausalLM": ("dory", {"n_recurrent_layers": None}),
-    "AliceAIForCausalLM": ("qwen3_next", {"kda_allow_negative_eigenvalues": False}),
+    "AliceAIForCausalLM": ("qwen3_next", _ALICE),
     "Glm5NextForCausalLM": ("glm5_next_text", {"mhc": False}),
     # Changes to the defaults.
     "AfmoeForCausalLM": (
