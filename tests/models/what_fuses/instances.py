@@ -96,6 +96,12 @@ _MIMO_V2: dict[str, Any] = {
 _ALICE: dict[str, Any] = {
     "kda_allow_negative_eigenvalues": False,
     "router_score_function": "sigmoid",
+    "router_bias_correction": True,
+    "block_attn_res_block_size": 1,
+    "linear_num_key_heads": 4,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 64,
+    "linear_value_head_dim": 64,
 }
 _TELECHAT: dict[str, Any] = {
     "n_layer": 1,
