@@ -43,6 +43,7 @@ _WHOLE = {
         granite_speech:GraniteSpeechForConditionalGeneration
         granite_speech_plus:GraniteSpeechPlusForConditionalGeneration
         granitemoe:GraniteMoeForCausalLM
+        granitemoehybrid:GraniteMoeHybridForCausalLM
         granitemoeshared:GraniteMoeSharedForCausalLM
         h2ovl:H2OVLChatModel
         hyperclovax:HyperCLOVAXForCausalLM
@@ -160,7 +161,6 @@ _NONE = {
         cohere_asr:CohereAsrForConditionalGeneration
         extract_hidden_states:ExtractHiddenStatesModel
         gpt2:GPT2ForSequenceClassification gpt2:GPT2LMHeadModel
-        granitemoehybrid:GraniteMoeHybridForCausalLM
         jamba:JambaForCausalLM jamba:JambaForSequenceClassification
         mamba2:Mamba2ForCausalLM
         mamba:MambaForCausalLM
@@ -433,6 +433,9 @@ _NOT_BUILT = {
     """,
     "torch.cuda.Stream requires CUDA support": """
         vllm.models.deepseek_v4:DeepSeekV4MTP vllm.models.deepseek_v4:DeepseekV4ForCausalLM
+    """,
+    "Unsupported hasattr call": """
+        bailing_moe_v3:BailingMoeV3ForCausalLM
     """,
     "No module named 'flashinfer'": """
         vllm.models.flint:FlintForCausalLM

@@ -250,7 +250,10 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "TeleChat2ForCausalLM": ("telechat", _TELECHAT),
     "TeleFLMForCausalLM": ("teleflm", {"use_mup": False}),
-    "ChatGLMModel": ("chatglm", {"original_rope": True, "multi_query_attention": True}),
+    "ChatGLMModel": (
+        "chatglm",
+        {"original_rope": True, "multi_query_attention": True, "tie_word_embeddings": False},
+    ),
     "DoryForCausalLM": ("dory", {"n_recurrent_layers": None}),
     "AliceAIForCausalLM": ("qwen3_next", _ALICE),
     "Glm5NextForCausalLM": ("glm5_next_text", {"mhc": False}),
