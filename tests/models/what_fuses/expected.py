@@ -286,8 +286,6 @@ _NONE = {
         vllm.models.minimax_m3:MiniMaxM3SparseForConditionalGeneration
         vllm.models.muse_spark.common.dspark:MuseSparkDSparkForCausalLM
         vllm.models.muse_spark:MuseSparkForConditionalGeneration
-        vllm.models.qwen4_exp:Qwen4ExpForCausalLM
-        vllm.models.qwen4_exp:Qwen4ExpForConditionalGeneration vllm.models.qwen4_exp:Qwen4ExpMTP
         vllm.models.step5:Step5ForCausalLM vllm.models.step5:Step5ForConditionalGeneration
         vllm.models.step5:Step5MTP
     """,
@@ -306,6 +304,8 @@ _NONE = {
         qwen3_5:Qwen3_5MoeForCausalLM qwen3_5:Qwen3_5MoeForConditionalGeneration
         qwen3_5_mtp:Qwen3_5MTP qwen3_5_mtp:Qwen3_5MoeMTP
         qwen3_next:Qwen3NextForCausalLM qwen3_next_mtp:Qwen3NextMTP
+        vllm.models.qwen4_exp:Qwen4ExpForCausalLM
+        vllm.models.qwen4_exp:Qwen4ExpForConditionalGeneration vllm.models.qwen4_exp:Qwen4ExpMTP
     """,
     "Q is multiplied or projected again between projection and RoPE": """
         moondream3:Moondream3ForCausalLM

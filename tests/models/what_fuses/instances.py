@@ -180,7 +180,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
         {
             "num_hidden_layers": 1,
             "window_sizes": [None],
-            "position_layers": [True],
+            "position_layers": ["rope"],
             "per_layer_config": {},
         },
     ),
@@ -256,15 +256,19 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "DoryForCausalLM": ("dory", {"n_recurrent_layers": None}),
     "AliceAIForCausalLM": ("qwen3_next", _ALICE),
-    "Glm5NextForCausalLM": ("glm5_next_text", {"mhc": False}),
+    "Glm5NextForCausalLM": ("glm5_next_text", {"mhc": False, "mla_use_nope": False}),
     # Changes to the defaults.
     "AfmoeForCausalLM": (
         "",
         {"score_func": "sigmoid", "route_norm": True, "n_group": 1, "topk_group": 1},
     ),
     "DbrxForCausalLM": ("", {"attn_config": {"rope_theta": 1e4}}),
+    "DeepseekV32ForCausalLM": (
+        "",
+        {"index_topk": 64, "index_n_heads": 4, "index_head_dim": 128},
+    ),
     "DeepseekV2ForCausalLM": ("", {"n_group": 1, "topk_group": 1}),
-    "Glm4MoeLiteForCausalLM": ("", {"first_k_dense_replace": 1}),
+    "Glm4MoeLiteForCausalLM": ("", {"first_k_dense_replace": 0}),
     "GraniteMoeHybridForCausalLM": (
         "",
         {
