@@ -2,7 +2,7 @@
 
 A line is written as a test ends, so a process that dies leaves those before it:
 
-    {"test": "tests/test_config.py::test_x[0]", "outcome": "skipped", "reason": "...", "seconds": 0.1}
+    {"test": "tests/test_envs.py::test_x[0]", "outcome": "skipped", "reason": "...", "seconds": 0.1}
 
 outcome: passed, failed, skipped, xfailed, or xpassed. A file that cannot be collected is a test of
 the file's name; so is one that skips as a whole.

@@ -43,6 +43,7 @@ def results(checkout: Path) -> Iterator[dict[str, tuple[Outcomes, Outcomes]]]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("arch", list(RUN))
 def test_they_come_to_the_same_on_both_trees(
     arch: str, op_library: Path, results: dict[str, tuple[Outcomes, Outcomes]]

@@ -69,7 +69,7 @@ def run(
         env |= {"OUTCOMES": str(home / "outcomes"), "HF_HOME": str(home / "hf")}
         command = [sys.executable, "-m", "pytest", "-q", "--import-mode=importlib"]
         command += ["-c", str(tree / "pyproject.toml"), f"--rootdir={tree}"]
-        for plugin in ("vllm_conftest", "simulated_rocm", "outcomes", "no:cacheprovider"):
+        for plugin in ("vllm_machine", "outcomes", "no:cacheprovider"):
             command += ["-p", plugin]
         command += [f"--timeout={_SECONDS}", *(f"--deselect={each}" for each in deselected)]
         command += [f"{tree}/{each}" for each in chosen]

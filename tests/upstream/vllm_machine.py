@@ -1,7 +1,8 @@
-"""pytest plugin: what vLLM's own conftest and tests ask for, and this environment lacks.
+"""pytest plugin: a simulated ROCm machine with what vLLM's own conftest and tests ask for.
 
-It goes with simulated_rocm. Their packages and models are not here: tblib is a stand-in, and of
-two models on the Hugging Face hub the cache has the configuration, as published, and no weights.
+Not all that they find is real: tblib is a stand-in, "cuda" is the CPU where a test makes it the
+default device, and of two models on the Hugging Face hub the cache has the configuration alone.
+The variables STAGED_TREE and STAGED_OP name vLLM's tree and the op library.
 """
 
 import gc
@@ -11,6 +12,9 @@ import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+
+import pytest
+from simulation.worker import become_a_rocm_machine
 
 # vLLM's default model, and the one that most tests of configurations name.
 _MODELS: dict[str, dict[str, Any]] = {
@@ -48,8 +52,10 @@ _MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-def pytest_configure() -> None:
-    """Comes before vLLM's conftest is imported."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests() -> None:
+    """Comes before vLLM's conftest is imported, and with it vLLM."""
+    become_a_rocm_machine(Path(os.environ["STAGED_TREE"]), Path(os.environ["STAGED_OP"]))
     _put_models(Path(os.environ["HF_HOME"], "hub"))
     _take_the_cpu_for_cuda()
     # It hands tracebacks from process to process.
