@@ -9,18 +9,18 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-# The backend that the series replaces on gfx1151, the choice among backends, and its two fusions.
-WORDS = frozenset(
-    {"ROCM_ATTN", "get_attn_backend", "fuse_rope_kvcache", "fuse_qk_norm_rope_kvcache"}
-)
+# The backend that the series replaces on gfx1151, and its two fusions.
+WORDS = frozenset({"ROCM_ATTN", "fuse_rope_kvcache", "fuse_qk_norm_rope_kvcache"})
+# Unchanged, but it asks the platform, which chooses otherwise.
+SELECTOR = {"vllm.v1.attention.selector": {"get_attn_backend", "_cached_get_attn_backend"}}
 
 
 def changed_names(patched: Path, pristine: Path) -> dict[str, set[str]]:
-    """Module of vLLM -> what the patched tree defines otherwise than the pristine one.
+    """Module of vLLM -> what the patched tree defines otherwise than the pristine one; SELECTOR.
 
     Modules that only the patched tree has are not there: no test of vLLM's knows them.
     """
-    found = {}
+    found = {module: set(names) for module, names in SELECTOR.items()}
     for before in sorted(pristine.joinpath("vllm").rglob("*.py")):
         place = before.relative_to(pristine)
         after = patched / place
