@@ -15,6 +15,7 @@ GRAPHS: dict[str, tuple[tuple[int, int, int], int, str, str]] = {
     "v_apart": ((4, 2, 64), 6 * 64, "crashes", "wrong"),
     "v_first": ((2, 2, 64), 6 * 64, "wrong", "right"),
     "k_first": ((4, 2, 64), 8 * 64, "crashes", "right"),
+    "equal_parts": ((2, 2, 64), 6 * 64, "right", "right"),
     "raw_q_later": ((4, 2, 64), 8 * 64, "wrong", "wrong"),
     "raw_qkv_later": ((4, 2, 64), 8 * 64, "wrong", "wrong"),
     "raw_k_view_later": ((4, 2, 64), 8 * 64, "wrong", "wrong"),

@@ -76,8 +76,10 @@ def layers(config: Any, kind: str) -> tuple[list[Any], list[str]]:
                 layer(bodies.v_first, heads=(2, 2, 64)),
                 layer(bodies.k_first),
                 layer(bodies.gated_q, norm="rms", width=12 * 64),
+                layer(bodies.equal_parts, heads=(2, 2, 64)),
+                layer(bodies.equal_parts, heads=(2, 2, 64), is_neox=False),
             ]
-            ops = [UNFUSED] * 6
+            ops = [UNFUSED] * 8
         case "values read from before the rotation":
             made = [
                 layer(bodies.raw_q_later),

@@ -48,6 +48,13 @@ def v_apart(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
     return q, k, v
 
 
+def equal_parts(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+    """GPT-J: [q, k, v] by their number, as all are of one size."""
+    q, k, v = qkv.chunk(3, dim=-1)
+    q, k = layer.rotary(positions, q, k)
+    return q, k, v
+
+
 def raw_q_later(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
     """The query from before the rotation is read after it."""
     q, k, v = qkv.split(layer.sizes, dim=-1)

@@ -70,9 +70,13 @@ def _row(name: str, state: str) -> tuple[Row, float]:
 def _state(commit: str) -> str:
     """A name for everything that a result depends on."""
     digest = hashlib.sha256(commit.encode())
-    here = Path(__file__).resolve().parents[2]
+    tests = Path(__file__).resolve().parents[2]
     for file in sorted(
-        [*here.glob("models/**/*.py"), *here.glob("integration/simulation/**/*.py")]
+        [
+            *tests.glob("models/e2e/*.py"),
+            tests / "models/one_model.py",
+            *tests.glob("integration/simulation/**/*.py"),
+        ]
     ):
         digest.update(file.read_bytes())
     digest.update(op.build().read_bytes())
