@@ -14,6 +14,9 @@ found = $(or $(firstword $(foreach p,python3 python3.11 python3.12 python3.13 py
 endif
 python := $(or $(PYTHON),.venv/bin/python)
 
+# Two processes, each with whole files: what a file's tests share is made once.
+pytest := OMP_NUM_THREADS=1 $(python) -m pytest --ignore=tests/gpu -n 2 --dist loadfile
+
 # $(call need,group): .venv has what the pin lists under the group, or PYTHON has.
 need = @$(found) -m scripts.venv $(1)
 
@@ -28,13 +31,13 @@ test: ## every test that needs no GPU
 	$(call need,test)
 	@$(python) -m scripts.checkout
 	@$(python) -m scripts.op
-	@$(python) -m pytest --ignore=tests/gpu
+	@$(pytest)
 
 test-fast: ## the tests for every change, at most ten minutes
 	$(call need,test)
 	@$(python) -m scripts.checkout
 	@$(python) -m scripts.op
-	@$(python) -m pytest --ignore=tests/gpu -m "not slow"
+	@$(pytest) -m "not slow"
 
 test-gpu: ## the kernel's tests on the GPU found (gfx115x, or NVIDIA sm_90)
 	$(call need,gpu)

@@ -94,7 +94,7 @@ def touched(file: Path, changed: dict[str, set[str]]) -> set[str]:
     return found
 
 
-def _marks(changed: dict[str, set[str]]) -> set[str]:
+def _marks(changed: dict[str, set[str]]) -> frozenset[str]:
     """What stands in every file that touches the series, and in others."""
     packages = {f"from {module.rpartition('.')[0]} import" for module in changed}
     return WORDS | changed.keys() | packages

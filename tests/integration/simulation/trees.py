@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from scripts import paths
+from scripts import lock, paths
 from scripts.git import Git
 
 _PRISTINE = paths.BUILD / "pristine"
@@ -25,11 +25,12 @@ def _pristine() -> Path:
     git = Git(paths.CHECKOUT, epoch=0)
     commit = git.text("rev-parse", "--short=12", "base^{commit}")
     tree = _PRISTINE / commit
-    if not tree.exists():
-        partial = _PRISTINE / f"{commit}.partial"
-        with tempfile.TemporaryDirectory() as folder:
-            staged = git.with_index(Path(folder) / "index")
-            staged.bytes("read-tree", commit)
-            staged.bytes("checkout-index", "--all", "--force", f"--prefix={partial}/")
-        partial.rename(tree)
+    with lock.held("pristine"):
+        if not tree.exists():
+            partial = _PRISTINE / f"{commit}.partial"
+            with tempfile.TemporaryDirectory() as folder:
+                staged = git.with_index(Path(folder) / "index")
+                staged.bytes("read-tree", commit)
+                staged.bytes("checkout-index", "--all", "--force", f"--prefix={partial}/")
+            partial.rename(tree)
     return tree
