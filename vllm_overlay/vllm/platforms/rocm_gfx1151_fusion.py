@@ -89,16 +89,17 @@ def keep_kv_cache_update_in_graph(vllm_config: "VllmConfig") -> None:
     By default the compiled graph is also split at the KV cache update, where no
     pass sees it beside RoPE, and `set_splitting_ops_for_v1` takes the flags back.
     Called when the flags are final and before that. Splitting ops of the user's
-    are kept, and what `fuse_attn_quant` or Inductor's own partition settles.
+    are kept, and what `fuse_attn_quant` or Inductor's own partition settles. Where
+    `decide_fusions` has not decided, nothing is done.
 
     Args:
         vllm_config: Its `compilation_config` is changed in place.
 
     """
     compilation_config = vllm_config.compilation_config
-    passes = compilation_config.pass_config
+    passes = getattr(compilation_config, "pass_config", None)
     if (
-        vllm_config.model_config is None
+        not getattr(passes, _DECIDED, False)
         or not any(getattr(passes, name) for name in FUSIONS)
         or compilation_config.splitting_ops is not None
         or compilation_config.use_inductor_graph_partition
