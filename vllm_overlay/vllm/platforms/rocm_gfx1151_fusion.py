@@ -97,10 +97,11 @@ def keep_kv_cache_update_in_graph(vllm_config: "VllmConfig") -> None:
 
     """
     compilation_config = vllm_config.compilation_config
-    passes = getattr(compilation_config, "pass_config", None)
+    if not getattr(getattr(compilation_config, "pass_config", None), _DECIDED, False):
+        return
+    passes = compilation_config.pass_config
     if (
-        not getattr(passes, _DECIDED, False)
-        or not any(getattr(passes, name) for name in FUSIONS)
+        not any(getattr(passes, name) for name in FUSIONS)
         or compilation_config.splitting_ops is not None
         or compilation_config.use_inductor_graph_partition
         or passes.fuse_attn_quant
