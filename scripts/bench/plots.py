@@ -6,7 +6,7 @@ from typing import Any
 
 from scripts.bench.results import Cell
 
-CONTEXT = 1024  # of which the pictures are
+CONTEXT = 128  # of which the pictures are
 
 
 def draw(cells: Sequence[Cell], stem: Path) -> list[Path]:
