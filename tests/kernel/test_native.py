@@ -27,7 +27,8 @@ def native() -> Iterator[Run]:
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
         try:
             if not paths.CHECKOUT.exists():
-                raise ImportError(f"no {paths.CHECKOUT.relative_to(paths.ROOT)}; run `make checkout`")
+                where = paths.CHECKOUT.relative_to(paths.ROOT)
+                raise ImportError(f"no {where}; run `make checkout`")
             pool.submit(vllm_native.import_vllm, paths.CHECKOUT).result()
         except ImportError as error:
             if op.device().type != "cuda":

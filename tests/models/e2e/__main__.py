@@ -8,20 +8,18 @@ goes on where it was.
 
 import argparse
 import datetime
-import hashlib
-import os
 import pickle
 import platform
 import sys
 import time
-from pathlib import Path
 
+import keeping
 import pytest
 from one_model import one_model
 
 from e2e.catalogue import MODELS
 from e2e.report import Row, markdown
-from scripts import errors, op, paths
+from scripts import errors, paths
 from scripts.errors import Fault
 from scripts.git import Git
 
@@ -43,7 +41,7 @@ def main() -> None:
         rows.append(row)
         what = "; ".join(row.failures) or "holds"
         print(f"e2e: {number}/{len(names)} {name}: {what} ({seconds:.0f} s)", flush=True)
-        _write(_FOLDER / "report.md", markdown(rows, _about(commit)).encode())
+        keeping.write(_FOLDER / "report.md", markdown(rows, _about(commit)).encode())
     print(f"e2e: {_FOLDER.relative_to(paths.ROOT)}/report.md")
     if any(row.failures for row in rows):
         sys.exit(1)
@@ -59,28 +57,17 @@ def _row(name: str, state: str) -> tuple[Row, float]:
         results = one_model(name)
     except (RuntimeError, pytest.fail.Exception) as failed:
         text = str(failed)
-        _write(_FOLDER / f"{name}.log", text.encode())
+        keeping.write(_FOLDER / f"{name}.log", text.encode())
         return Row(
             MODELS[name], None, f"did not run; see build/e2e/{name}.log"
         ), time.monotonic() - begun
-    _write(kept, pickle.dumps(results))
+    keeping.write(kept, pickle.dumps(results))
     return Row(MODELS[name], results), time.monotonic() - begun
 
 
 def _state(commit: str) -> str:
-    """A name for everything that a result depends on."""
-    digest = hashlib.sha256(commit.encode())
-    tests = Path(__file__).resolve().parents[2]
-    for file in sorted(
-        [
-            *tests.glob("models/e2e/*.py"),
-            tests / "models/one_model.py",
-            *tests.glob("integration/simulation/**/*.py"),
-        ]
-    ):
-        digest.update(file.read_bytes())
-    digest.update(op.build().read_bytes())
-    return digest.hexdigest()[:12]
+    files = [*keeping.TESTS.glob("models/e2e/*.py"), keeping.TESTS / "models/one_model.py"]
+    return keeping.state(commit, [*files, *keeping.TESTS.glob("integration/simulation/**/*.py")])
 
 
 def _about(commit: str) -> str:
@@ -92,13 +79,6 @@ def _about(commit: str) -> str:
         f"{today}, by `make e2e`: {platform.machine()}, Python {platform.python_version()}, torch "
         f"{torch.__version__}, triton {triton.__version__} (interpreted), patched tree {commit}."
     )
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f"{path.name}.{os.getpid()}.new")
-    new.write_bytes(content)
-    new.replace(path)
 
 
 if __name__ == "__main__":

@@ -8,14 +8,13 @@ interrupted run goes on where it was.
 
 import argparse
 import datetime
-import hashlib
 import pickle
 import platform
-from pathlib import Path
 
+import keeping
 from small_models import classes, look_at
 
-from scripts import errors, op, paths
+from scripts import errors, paths
 from scripts.errors import Fault
 from scripts.git import Git
 from what_fuses.expected import expectation
@@ -39,31 +38,25 @@ def main() -> None:
     missing = [name for name in asked if name not in found]
     for number, (name, one) in enumerate(look_at(missing), 1):
         found[name] = one
-        _write(kept, pickle.dumps(found))
+        keeping.write(kept, pickle.dumps(found))
         row = Row(name, asked[name], expectation(name), one)
         print(f"fuses: {number}/{len(missing)} {name}: {row.fault or 'as expected'}", flush=True)
     rows = [Row(name, asked[name], expectation(name), found[name]) for name in asked]
-    _write(_FOLDER / "table.md", markdown(rows, _about(commit)).encode())
+    keeping.write(_FOLDER / "table.md", markdown(rows, _about(commit)).encode())
     print(f"fuses: {_FOLDER.relative_to(paths.ROOT)}/table.md")
     if faulty := faults(rows):
         raise Fault(f"not as expected: {', '.join(faulty)}")
 
 
 def _state(commit: str) -> str:
-    """A name for everything that a result depends on."""
-    digest = hashlib.sha256(commit.encode())
-    here = Path(__file__).resolve().parent
-    files = [
-        *here.glob("*.py"),
-        here.parent / "small_models.py",
-        here.parent / "e2e" / "catalogue.py",
-        *here.parents[1].glob("integration/simulation/**/*.py"),
+    models = keeping.TESTS / "models"
+    looking = [
+        file
+        for file in models.glob("what_fuses/*.py")
+        if file.name not in ("expected.py", "table.py", "__main__.py")
     ]
-    for file in sorted(files):
-        if file.name not in ("expected.py", "table.py", "__main__.py"):
-            digest.update(file.read_bytes())
-    digest.update(op.build().read_bytes())
-    return digest.hexdigest()[:12]
+    files = [*looking, models / "small_models.py", models / "e2e" / "catalogue.py"]
+    return keeping.state(commit, [*files, *keeping.TESTS.glob("integration/simulation/**/*.py")])
 
 
 def _about(commit: str) -> str:
@@ -76,13 +69,6 @@ def _about(commit: str) -> str:
         f"torch {torch.__version__}, transformers {transformers.__version__}, "
         f"patched tree {commit}."
     )
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_suffix(".new")
-    new.write_bytes(content)
-    new.replace(path)
 
 
 if __name__ == "__main__":
