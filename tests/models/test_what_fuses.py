@@ -12,6 +12,7 @@ SOME = (
     "exaone4:Exaone4ForCausalLM",
     "gemma3n:Gemma3nForCausalLM",
     "glm4:Glm4ForCausalLM",
+    "qwen2_vl:Qwen2VLForConditionalGeneration",
 )
 
 

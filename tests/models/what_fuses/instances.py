@@ -11,9 +11,10 @@ from typing import Any
 from e2e.catalogue import MODELS
 from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
 from transformers.models.auto import modeling_auto
+from vllm.model_executor.models import ModelRegistry, supports_mrope
 from vllm.transformers_utils.config import _CONFIG_REGISTRY
 
-from what_fuses.shrink import VOCABULARY, changed, small
+from what_fuses.shrink import VOCABULARY, changed, give_mrope_sections, small
 
 # What most models' own configuration classes have, by the names of Llama and of the mixtures.
 _LLAMA: dict[str, Any] = {
@@ -268,6 +269,10 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
         {"index_topk": 64, "index_n_heads": 4, "index_head_dim": 128},
     ),
     "DeepseekV2ForCausalLM": ("", {"n_group": 1, "topk_group": 1}),
+    "Glm4vForConditionalGeneration": (
+        "",
+        {"text_config": {"rope_parameters": {"partial_rotary_factor": 0.5}}},
+    ),
     "Glm4MoeLiteForCausalLM": ("", {"first_k_dense_replace": 0}),
     "GraniteMoeHybridForCausalLM": (
         "",
@@ -408,4 +413,7 @@ def config_json(architecture: str) -> dict[str, Any]:
         own = type("OwnConfig", (PreTrainedConfig,), {"model_type": model_type})
         AutoConfig.register(model_type, own, exist_ok=True)
         base = _LLAMA
-    return {**changed(base, changes), "architectures": [architecture], "model_type": model_type}
+    found = changed(base, changes)
+    if supports_mrope(ModelRegistry._try_load_model_cls(architecture)):
+        give_mrope_sections(found)
+    return {**found, "architectures": [architecture], "model_type": model_type}

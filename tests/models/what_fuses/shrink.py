@@ -101,6 +101,22 @@ def _take_layers(found: dict[str, Any]) -> None:
             found[key] = len(chosen)
 
 
+def give_mrope_sections(config: dict[str, Any]) -> None:
+    """Add M-RoPE's sections, which checkpoints have and configuration classes may not.
+
+    Without them vLLM rotates by positions `[T]`, as no model of the family does.
+    """
+    for key, part in config.items():
+        if isinstance(part, dict) and not _is_tower(key):
+            give_mrope_sections(part)
+    rope, heads = config.get("rope_parameters"), config.get("num_attention_heads")
+    if isinstance(rope, dict) and heads and "mrope_section" not in rope:
+        head_size = config.get("head_dim") or config["hidden_size"] // heads
+        pairs = int(head_size * rope.get("partial_rotary_factor", 1.0)) // 2
+        side = 3 * pairs // 8
+        rope["mrope_section"] = [pairs - 2 * side, side, side]
+
+
 def changed(config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """`config` with `changes`, whose dictionaries change those of the same name."""
     found = copy.deepcopy(config)
