@@ -1,4 +1,4 @@
-"""What vLLM runs by default in steps of more than 256 tokens, where its passes do not fuse.
+"""What vLLM runs with the fusions on in a step too large for its passes.
 
 Fusing by default takes the rotation from Inductor to vLLM's own kernel (`+rotary_embedding`), in
 these steps too: Inductor's kernels for the norm, the rotary kernel in place, then the Triton writer
@@ -18,7 +18,7 @@ from scripts.bench.shapes import Shape
 from scripts.bench.variants import Variant
 
 NAME = "defaults"
-FUSED_TOKENS = 256  # vLLM's rope_kvcache_fusion_max_token_num
+FUSED_TOKENS = 256  # upstream's rope_kvcache_fusion_max_token_num
 
 _BEFORE = """
 #include <stdint.h>
@@ -58,7 +58,7 @@ def rotary_source(original: str) -> str:
 
 
 def defaults(folder: Path, modules: vllm_modules.VllmModules) -> Variant:
-    """The variant, with vLLM's files from a folder; for steps of more than 256 tokens."""
+    """The variant, with vLLM's files from a folder; for steps of more than FUSED_TOKENS."""
     write_cache = vllm_modules.writer_of(modules)
     text = rotary_source((folder / "csrc" / "pos_encoding_kernels.cu").read_text(encoding="utf-8"))
     launch = gpu.Module(gpu.write_source("vllm_rotary.cu", text)).launch

@@ -61,7 +61,7 @@ def _defaults(cells: Sequence[Cell]) -> list[str]:
     if not rows:
         return []
     return [
-        *("", "## What the defaults change above 256 tokens, where the passes do not fuse", ""),
+        *("", "## What the fusions cost in a step too large for their passes", ""),
         "Warm. Without them: `unfused`. With them Inductor's kernels for the norm, vLLM's rotary "
         "kernel in place, the cache writer. Ours, for comparison.",
         *("", _line(head), _line(["---"] * len(head)), *map(_line, rows)),

@@ -103,6 +103,12 @@ USERS: dict[str, dict[str, Any]] = {
     },
     "neither": {"passes": {ROPE: False, QK_NORM: False}},
     "attention fused with quantization": {"passes": {"fuse_attn_quant": True}},
+    "nothing, larger batches": {"scheduler": {"max_num_batched_tokens": 16384}},
+    "neither, larger batches": {
+        "passes": {ROPE: False, QK_NORM: False},
+        "scheduler": {"max_num_batched_tokens": 16384},
+    },
+    "up to 256 tokens": {"passes": {"rope_kvcache_fusion_max_token_num": 256}},
     "up to 64 tokens": {"passes": {"rope_kvcache_fusion_max_token_num": 64}},
     "up to more tokens than a batch has": {"passes": {"rope_kvcache_fusion_max_token_num": 4096}},
     "a range of its own": {"compile_ranges_endpoints": [16]},
@@ -298,16 +304,25 @@ def test_without_a_model_everything_is_as_upstream() -> None:
 @pytest.mark.parametrize(
     ("user", "expected"),
     [
-        ("nothing", [(1, 256), (257, 2048)]),
+        ("nothing", [(1, 2048)]),
+        ("nothing, larger batches", [(1, 8192), (8193, 16384)]),
+        ("neither, larger batches", [(1, 16384)]),
+        ("up to 256 tokens", [(1, 256), (257, 2048)]),
         ("up to 64 tokens", [(1, 64), (65, 2048)]),
         ("up to more tokens than a batch has", [(1, 2048)]),
-        ("a range of its own", [(1, 16), (17, 256), (257, 2048)]),
+        ("a range of its own", [(1, 16), (17, 2048)]),
         ("neither", [(1, 2048)]),
         ("-rotary_embedding", [(1, 2048)]),
     ],
 )
 def test_the_threshold_ends_a_compile_range(user: str, expected: list[tuple[int, int]]) -> None:
     assert _ranges()[user] == expected
+
+
+@pytest.mark.parametrize("user", ["neither", "nothing at -O1", "-rotary_embedding"])
+def test_without_a_fusion_the_threshold_is_upstreams(user: str) -> None:
+    path = f"{PASSES}.rope_kvcache_fusion_max_token_num"
+    assert _of_users()[user][path] == _of_users(**UPSTREAM)[user][path] == "256"
 
 
 @simulated()

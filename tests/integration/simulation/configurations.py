@@ -7,7 +7,13 @@ import copy
 import dataclasses
 from typing import Any
 
-from vllm.config import AttentionConfig, CompilationConfig, KVTransferConfig, VllmConfig
+from vllm.config import (
+    AttentionConfig,
+    CompilationConfig,
+    KVTransferConfig,
+    SchedulerConfig,
+    VllmConfig,
+)
 from vllm.config.vllm import OptimizationLevel
 
 from simulation.hf_configs import QWEN3
@@ -26,6 +32,7 @@ def configure(
     passes: dict[str, Any] | None = None,
     attention: dict[str, Any] | None = None,
     model: dict[str, Any] | None = None,
+    scheduler: dict[str, Any] | None = None,
     backend_of_compilation: str = "",
     kv_connector: str | None = None,
     **compilation: Any,
@@ -41,6 +48,7 @@ def configure(
         passes: PassConfig's settings.
         attention: AttentionConfig's other settings.
         model: ModelConfig's other settings.
+        scheduler: SchedulerConfig's settings.
         backend_of_compilation: CompilationConfig's backend.
         kv_connector: Name of a KV connector that takes and gives.
         compilation: CompilationConfig's other settings.
@@ -51,6 +59,9 @@ def configure(
     # Mutable settings are the configuration's from here on.
     compilation = copy.deepcopy(compilation)
     transfer = None
+    configs = {}
+    if scheduler is not None:
+        configs["scheduler_config"] = SchedulerConfig.default_factory(**scheduler)
     if kv_connector is not None:
         transfer = KVTransferConfig(kv_connector=kv_connector, kv_role="kv_both")
     return vllm_config(
@@ -63,6 +74,7 @@ def configure(
         ),
         optimization_level=OptimizationLevel(level),
         kv_transfer_config=transfer,
+        **configs,
     )
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 logger = init_logger(__name__)
 
 FUSIONS = ("fuse_rope_kvcache", "fuse_qk_norm_rope_kvcache")
+# Batches up to which the op was timed, and was faster than what it replaces.
+MAX_TOKENS = 8192
 _KV_CACHE_UPDATE = "vllm::unified_kv_cache_update"
 # Set on a PassConfig once its flags are decided. A draft model's configuration
 # shares the object and is resolved in its turn: without the mark, the flags that
@@ -44,7 +46,8 @@ def decide_fusions(vllm_config: "VllmConfig") -> None:
     """Set the flags that are still unset, and refuse those that cannot be honoured.
 
     From -O2 on, a flag that the user left unset becomes True if the model can be
-    fused; what the user set is kept. Called before the optimization level's
+    fused; what the user set is kept. With a flag on, batches of up to MAX_TOKENS
+    are fused unless the user says how many. Called before the optimization level's
     defaults, which turn what is left unset off. Without a model nothing is done.
 
     Args:
@@ -73,6 +76,8 @@ def decide_fusions(vllm_config: "VllmConfig") -> None:
                 setattr(passes, name, True)
             if "+rotary_embedding" not in compilation_config.custom_ops:
                 compilation_config.custom_ops.append("+rotary_embedding")
+            if passes.rope_kvcache_fusion_max_token_num is None:
+                passes.rope_kvcache_fusion_max_token_num = MAX_TOKENS
         elif wanted:
             raise ValueError(
                 f"pass_config.{wanted[0]}=True cannot be honoured on gfx1151: "
