@@ -41,7 +41,7 @@ from what_fuses.found import NORM, NORM_V, ROPE, Found, Layer
 from what_fuses.instances import DRAFTS, config_json, configured
 
 _TOKENS = 8
-_LARGEST = 256  # end of the one compile range: the fusions' own limit
+_LARGEST = 256  # end of the one compile range; below the fusions' own limit
 _WRITE = torch.ops.vllm.unified_kv_cache_update
 # What the op that writes a layer's cache stands for.
 _FUSED = {
