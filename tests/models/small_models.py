@@ -21,6 +21,11 @@ def classes() -> dict[str, list[str]]:
     return _classes()
 
 
+def digests(names: Sequence[str]) -> dict[str, str]:
+    """By class: a name for what a small model of it is built from."""
+    return _digests(asked={name: classes()[name] for name in names})
+
+
 def look_at(names: Sequence[str]) -> Iterator[tuple[str, Found]]:
     """What became of small models of classes, named as `classes` does."""
     every = classes()
@@ -59,11 +64,27 @@ def _classes() -> dict[str, list[str]]:
     return found
 
 
+@simulated()
+def _digests(asked: dict[str, list[str]]) -> dict[str, str]:
+    import hashlib
+    import json
+
+    _stand_in()
+    from what_fuses.instances import instance
+
+    found = {}
+    for name, architectures in asked.items():
+        try:
+            content = json.dumps(instance(architectures), sort_keys=True)
+        except Exception as error:
+            content = _words(error)
+        found[name] = hashlib.sha256(content.encode()).hexdigest()
+    return found
+
+
 @simulated(env=_ENVIRONMENT)
 def _looks(asked: dict[str, list[str]]) -> dict[str, Found]:
-    import sys
-
-    sys.path.append(str(Path(simulation.__file__).parent / "flash_attn_stand_in"))
+    _stand_in()
     from what_fuses.look import look
 
     found = {}
@@ -73,6 +94,15 @@ def _looks(asked: dict[str, list[str]]) -> dict[str, Found]:
         except Exception as error:
             found[name] = Found(error=_words(error))
     return found
+
+
+def _stand_in() -> None:
+    import sys
+
+    from what_fuses.absent import stand_in
+
+    sys.path.append(str(Path(simulation.__file__).parent / "flash_attn_stand_in"))
+    stand_in()
 
 
 def _words(error: BaseException) -> str:

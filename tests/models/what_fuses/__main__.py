@@ -3,7 +3,7 @@
     python -m what_fuses [MODULE:CLASS ...]
 
 What was found is kept in build/fuses until the tree, the op or these files change, so that an
-interrupted run goes on where it was.
+interrupted run goes on where it was; of one class until its configuration changes.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import pickle
 import platform
 
 import keeping
-from small_models import classes, look_at
+from small_models import classes, digests, look_at
 
 from scripts import errors, paths
 from scripts.errors import Fault
@@ -34,14 +34,15 @@ def main() -> None:
     asked = {name: every[name] for name in names or every}
     commit = Git(paths.CHECKOUT, epoch=0).text("rev-parse", "--short=12", "HEAD")
     kept = _FOLDER / f"found.{_state(commit)}.pickle"
-    found: dict[str, Found] = pickle.loads(kept.read_bytes()) if kept.exists() else {}
-    missing = [name for name in asked if name not in found]
+    results: dict[str, tuple[str, Found]] = pickle.loads(kept.read_bytes()) if kept.exists() else {}
+    digest = digests(list(asked))
+    missing = [name for name in asked if name not in results or results[name][0] != digest[name]]
     for number, (name, one) in enumerate(look_at(missing), 1):
-        found[name] = one
-        keeping.write(kept, pickle.dumps(found))
+        results[name] = digest[name], one
+        keeping.write(kept, pickle.dumps(results))
         row = Row(name, asked[name], expectation(name), one)
         print(f"fuses: {number}/{len(missing)} {name}: {row.fault or 'as expected'}", flush=True)
-    rows = [Row(name, asked[name], expectation(name), found[name]) for name in asked]
+    rows = [Row(name, asked[name], expectation(name), results[name][1]) for name in asked]
     keeping.write(_FOLDER / "table.md", markdown(rows, _about(commit)).encode())
     print(f"fuses: {_FOLDER.relative_to(paths.ROOT)}/table.md")
     if faulty := faults(rows):
@@ -50,12 +51,9 @@ def main() -> None:
 
 def _state(commit: str) -> str:
     models = keeping.TESTS / "models"
-    looking = [
-        file
-        for file in models.glob("what_fuses/*.py")
-        if file.name not in ("expected.py", "table.py", "__main__.py")
-    ]
-    files = [*looking, models / "small_models.py", models / "e2e" / "catalogue.py"]
+    # Configurations are in each result's digest; expectations and table are made of results.
+    looking = [models / "what_fuses" / f"{name}.py" for name in ("absent", "found", "look")]
+    files = [*looking, models / "small_models.py"]
     return keeping.state(commit, [*files, *keeping.TESTS.glob("integration/simulation/**/*.py")])
 
 

@@ -6,7 +6,8 @@ class lies with their checkpoint, from what vLLM's model reads. What a class nee
 """
 
 import functools
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from e2e.catalogue import MODELS
 from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
@@ -371,6 +372,10 @@ DRAFTS: dict[str, tuple[str, str, dict[str, Any] | None]] = {
 }
 
 
+class _Own(PreTrainedConfig):
+    """Of a class whose configuration lies with its checkpoint."""
+
+
 @functools.cache
 def _model_types() -> dict[str, str]:
     """The model type of each architecture that `_SERVES` or Transformers knows."""
@@ -383,8 +388,29 @@ def _model_types() -> dict[str, str]:
     return found
 
 
-def configured(architecture: str) -> bool:
-    """Whether there is a configuration for an architecture."""
+class Instance(NamedTuple):
+    """What a small model is built from: its config.json; of a draft its target's, the method, and
+    its own config.json where it is not the target's."""
+
+    hf_config: dict[str, Any]
+    method: str = ""
+    draft: dict[str, Any] | None = None
+
+
+def instance(architectures: Sequence[str]) -> Instance:
+    """Of a class, by its architectures: the first that has a configuration stands for it.
+
+    Raises:
+        LookupError: None has one.
+    """
+    architecture = next(filter(_configured, architectures), architectures[0])
+    if architecture in DRAFTS:
+        target, method, draft = DRAFTS[architecture]
+        return Instance(_config_json(target), method, draft)
+    return Instance(_config_json(architecture))
+
+
+def _configured(architecture: str) -> bool:
     return (
         architecture in _WHOLE_MODELS
         or architecture in CHANGES
@@ -393,12 +419,7 @@ def configured(architecture: str) -> bool:
     )
 
 
-def config_json(architecture: str) -> dict[str, Any]:
-    """The config.json of a small model of an architecture.
-
-    Raises:
-        LookupError: Nothing says what configuration it has.
-    """
+def _config_json(architecture: str) -> dict[str, Any]:
     if architecture in _WHOLE_MODELS:
         return dict(_WHOLE_MODELS[architecture])
     model_type, changes = CHANGES.get(architecture, ("", {}))
@@ -407,10 +428,10 @@ def config_json(architecture: str) -> dict[str, Any]:
         raise LookupError(f"no configuration class for {architecture}")
     if model_type in _CONFIG_REGISTRY:
         base = small(_CONFIG_REGISTRY[model_type]())
-    elif model_type in CONFIG_MAPPING:
+    elif model_type in CONFIG_MAPPING and not issubclass(CONFIG_MAPPING[model_type], _Own):
         base = small(CONFIG_MAPPING[model_type]())
     else:
-        own = type("OwnConfig", (PreTrainedConfig,), {"model_type": model_type})
+        own = type("OwnConfig", (_Own,), {"model_type": model_type})
         AutoConfig.register(model_type, own, exist_ok=True)
         base = _LLAMA
     found = changed(base, changes)

@@ -36,9 +36,8 @@ from vllm.model_executor.model_loader import get_model
 from vllm.model_executor.models.registry import ModelRegistry
 from vllm.v1.worker.workspace import init_workspace_manager
 
-from what_fuses.absent import stand_in
 from what_fuses.found import NORM, NORM_V, ROPE, Found, Layer
-from what_fuses.instances import DRAFTS, config_json, configured
+from what_fuses.instances import Instance, instance
 
 _TOKENS = 8
 _LARGEST = 256  # end of the one compile range; below the fusions' own limit
@@ -59,12 +58,10 @@ def look(architectures: Sequence[str]) -> Found:
     Raises:
         Exception: Whatever keeps the model from being configured, built or traced.
     """
-    architecture = next(filter(configured, architectures), architectures[0])
-    stand_in()
     torch._dynamo.reset()
-    registered: Any = ModelRegistry.models[architecture]
+    registered: Any = ModelRegistry.models[architectures[0]]
     registered.load_model_cls()  # says by itself what cannot be imported
-    config = _config(architecture)
+    config = _config(instance(architectures))
     with set_current_vllm_config(config), torch.no_grad(), _watched() as seen:
         _join()
         draft = config.speculative_config and config.speculative_config.draft_model_config
@@ -78,15 +75,14 @@ def look(architectures: Sequence[str]) -> Found:
     )
 
 
-def _config(architecture: str) -> VllmConfig:
+def _config(made_from: Instance) -> VllmConfig:
     arguments: dict[str, Any] = {}
-    if architecture in DRAFTS:
-        architecture, method, draft = DRAFTS[architecture]
-        arguments["speculative_config"] = {"method": method, "num_speculative_tokens": 1}
-        if draft:
-            arguments["speculative_config"]["model"] = _folder(draft)
+    if made_from.method:
+        arguments["speculative_config"] = {"method": made_from.method, "num_speculative_tokens": 1}
+        if made_from.draft:
+            arguments["speculative_config"]["model"] = _folder(made_from.draft)
     return EngineArgs(
-        model=_folder(config_json(architecture)),
+        model=_folder(made_from.hf_config),
         skip_tokenizer_init=True,
         load_format="dummy",
         max_model_len=_LARGEST,
