@@ -1,6 +1,7 @@
 """Small models of many classes, on simulated machines; `what_fuses` says what became of them."""
 
 import functools
+import traceback
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -109,5 +110,5 @@ def _words(error: BaseException) -> str:
     """The error that the others were raised from, in a line."""
     while error.__cause__ is not None:
         error = error.__cause__
-    text = " ".join(str(error).split())
+    text = " ".join(str(error).split()) or traceback.extract_tb(error.__traceback__)[-1].line
     return f"{type(error).__name__}: {text}"[:300]

@@ -49,7 +49,6 @@ _WHOLE = {
         hyperclovax:HyperCLOVAXForCausalLM
         hyperclovax_vision_v2:HCXVisionV2ForCausalLM
         idefics3:Idefics3ForConditionalGeneration
-        internlm2:InternLM2ForCausalLM internlm2:InternLM2ForRewardModel
         interns1:InternS1ForConditionalGeneration
         internvl:InternVLChatModel
         kanana_v:KananaVForConditionalGeneration
@@ -78,7 +77,7 @@ _WHOLE = {
         openvla:OpenVLAForActionPrediction
         orion:OrionForCausalLM
         ovis2_5:Ovis2_5 ovis:Ovis
-        paligemma:PaliGemmaForConditionalGeneration colpali:ColPaliModel
+        paligemma:PaliGemmaForConditionalGeneration
         phi3:Phi3ForCausalLM
         phi4siglip:Phi4ForCausalLMV
         phimoe:PhiMoEForCausalLM
@@ -104,6 +103,8 @@ _WHOLE = {
         bagel:BagelForConditionalGeneration
         bailing_moe:BailingMoeV2ForCausalLM
         bee:BeeForConditionalGeneration
+        exaone4_5_mtp:Exaone4_5_MTP
+        exaone_moe_mtp:ExaoneMoeMTP
         funasr:FunASRForConditionalGeneration
         funaudiochat:FunAudioChatForConditionalGeneration
         gemma3:Gemma3ForCausalLM
@@ -126,10 +127,12 @@ _WHOLE = {
         qwen3_xpress:Qwen3XPressForCausalLM
         rnj1:Rnj1ForCausalLM
         rvl:RForConditionalGeneration
-        step3_vl:Step3VLForConditionalGeneration
         step3p5:Step3p5ForCausalLM
         step3p7:Step3p7ForConditionalGeneration
         step_vl:StepVLForConditionalGeneration
+    """,
+    NORM_V: """
+        diffusion_gemma:DiffusionGemmaForConditionalGeneration
     """,
 }
 
@@ -141,9 +144,7 @@ _PARTLY = {
     ("afmoe:AfmoeForCausalLM", NORM, _NOT_ROTATED),
     ("exaone4:Exaone4ForCausalLM", NORM, _NOT_ROTATED),
     ("exaone4_5:Exaone4_5_ForConditionalGeneration", NORM, _NOT_ROTATED),
-    ("exaone4_5_mtp:Exaone4_5_MTP", NORM, _NOT_ROTATED),
     ("exaone_moe:ExaoneMoeForCausalLM", NORM, _NOT_ROTATED),
-    ("exaone_moe_mtp:ExaoneMoeMTP", NORM, _NOT_ROTATED),
     ("gemma3n:Gemma3nForCausalLM", NORM_V, _SHARED),
     ("gemma3n_mm:Gemma3nForConditionalGeneration", NORM_V, _SHARED),
     ("gemma4:Gemma4ForCausalLM", NORM_V, _SHARED),
@@ -197,6 +198,9 @@ _NONE = {
         roberta:BgeM3EmbeddingModel roberta:RobertaEmbeddingModel
         roberta:RobertaForSequenceClassification roberta:RobertaForTokenClassification
         voyage:VoyageQwen3BidirectionalEmbedModel
+    """,
+    "vLLM takes it for an encoder, because it pools by the first token": """
+        colpali:ColPaliModel
     """,
     "the rotation is of adjacent pairs (GPT-J)": """
         chatglm:ChatGLMForCausalLM
@@ -309,7 +313,10 @@ _NONE = {
     """,
     "Q is multiplied or projected again between projection and RoPE": """
         moondream3:Moondream3ForCausalLM
-        step3_text:Step3TextForCausalLM
+        step3_text:Step3TextForCausalLM step3_vl:Step3VLForConditionalGeneration
+    """,
+    "Q, K and V are cut out of groups of heads": """
+        internlm2:InternLM2ForCausalLM internlm2:InternLM2ForRewardModel
     """,
     "K is multiplied before RoPE": """
         falcon_h1:FalconH1ForCausalLM
@@ -349,7 +356,6 @@ _NONE = {
     "K and V have projections of their own, or the target's cache": """
         gemma4_dspark:Gemma4DSparkForCausalLM
         gemma4_mtp:Gemma4MTP
-        diffusion_gemma:DiffusionGemmaForConditionalGeneration
     """,
     "vLLM does not compile this class": """
         dbrx:DbrxForCausalLM
@@ -432,10 +438,59 @@ _NOT_BUILT = {
         vllm.models.dots3_note:Dots3NoteForCausalLM vllm.models.dots3_note:Dots3NoteMTP
     """,
     "torch.cuda.Stream requires CUDA support": """
-        vllm.models.deepseek_v4:DeepSeekV4MTP vllm.models.deepseek_v4:DeepseekV4ForCausalLM
+        vllm.models.deepseek_v4:DeepseekV4ForCausalLM
+    """,
+    "Tried to instantiate dummy base class Event": """
+        vllm.models.deepseek_v4:DeepSeekV4MTP
+    """,
+    # What Dynamo cannot trace: a Triton kernel in Triton's interpreter, and a check of values.
+    "_patched_getfile": """
+        alice_ai:AliceAIForCausalLM
+    """,
+    "Data-dependent assertion failed": """
+        longcat_flash:LongcatFlashForCausalLM
+        sarvam:SarvamMLAForCausalLM
+    """,
+    "fused_minimax_m3_qknorm_rope_kv_insert": """
+        vllm.models.minimax_m3:MiniMaxM3SparseForCausalLM
+        vllm.models.minimax_m3:MiniMaxM3SparseForConditionalGeneration
+    """,
+    "Muse Spark requires an HF text_config": """
+        vllm.models.muse_spark:MuseSparkForConditionalGeneration
+    """,
+    "Sparse attention indexer ROCm path is only supported on AITER": """
+        vllm.models.glm5next:Glm5NextForCausalLM
+        vllm.models.glm5next:Glm5NextForConditionalGeneration
+    """,
+    # vLLM's guard finds a dictionary's `update` in the compiled code.
+    "Assigning / modifying buffers of nn.Module": """
+        granite4_vision:Granite4VisionForConditionalGeneration
+    """,
+    # Files of a checkpoint beside its weights.
+    "Can't load image processor": """
+        colqwen3:ColQwen3Model
+        transformers:TransformersMultiModalForCausalLM
+    """,
+    "'NoneType' object has no attribute 'vocab'": """
+        deepseek_ocr2:DeepseekOCR2ForCausalLM deepseek_ocr:DeepseekOCRForCausalLM
+        deepseek_vl2:DeepseekVLV2ForCausalLM
+        unlimited_ocr:UnlimitedOCRForCausalLM
+    """,
+    "assert tokenizer is not None": """
+        isaac:IsaacForConditionalGeneration
+    """,
+    "TimmWrapperModel requires the timm library": """
+        gemma3n_mm:Gemma3nForConditionalGeneration
+    """,
+    "FlashAttention2 has been toggled on": """
+        qwen2_5_omni_thinker:Qwen2_5OmniThinkerForConditionalGeneration
+    """,
+    "to buffer 'melscale_fbanks'": """
+        midashenglm:MiDashengLMModel
     """,
     "Unsupported hasattr call": """
         bailing_moe_v3:BailingMoeV3ForCausalLM
+        bailing_moe_v3_vl:BailingMoeV3VLForConditionalGeneration
     """,
     "No module named 'flashinfer'": """
         vllm.models.flint:FlintForCausalLM
@@ -451,7 +506,13 @@ _NOT_BUILT = {
 # class makes or the checkpoints name: its row says what becomes of it.
 _LANGUAGE_MODELS = {
     "chatglm:ChatGLMForCausalLM": "glm4v:GLM4VForCausalLM",
+    "granite:GraniteForCausalLM": "granite4_vision:Granite4VisionForConditionalGeneration",
     "hyperclovax:HyperCLOVAXForCausalLM": "hyperclovax_vision_v2:HCXVisionV2ForCausalLM",
+    "deepseek_v2:DeepseekForCausalLM": """
+        deepseek_ocr2:DeepseekOCR2ForCausalLM deepseek_ocr:DeepseekOCRForCausalLM
+        deepseek_vl2:DeepseekVLV2ForCausalLM
+    """,
+    "gemma3n:Gemma3nForCausalLM": "gemma3n_mm:Gemma3nForConditionalGeneration",
     "llama:LlamaForCausalLM": "kanana_v:KananaVForConditionalGeneration",
     "mistral:MistralForCausalLM": "pixtral:PixtralForConditionalGeneration",
     "phi3:Phi3ForCausalLM": "phi4siglip:Phi4ForCausalLMV",
@@ -459,6 +520,13 @@ _LANGUAGE_MODELS = {
         dots_ocr:DotsOCRForCausalLM
         fireredasr2:FireRedASR2ForConditionalGeneration
         kimi_audio:KimiAudioForConditionalGeneration
+        midashenglm:MiDashengLMModel
+    """,
+    "qwen2_5_vl:Qwen2_5_VLForConditionalGeneration": """
+        qwen2_5_omni_thinker:Qwen2_5OmniThinkerForConditionalGeneration
+    """,
+    "qwen3_vl:Qwen3VLForConditionalGeneration": """
+        colqwen3:ColQwen3Model isaac:IsaacForConditionalGeneration
     """,
     "qwen3:Qwen3ForCausalLM": """
         bee:BeeForConditionalGeneration

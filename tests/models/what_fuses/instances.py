@@ -15,7 +15,7 @@ from transformers.models.auto import modeling_auto
 from vllm.model_executor.models import ModelRegistry, supports_mrope
 from vllm.transformers_utils.config import _CONFIG_REGISTRY
 
-from what_fuses.shrink import VOCABULARY, changed, give_mrope_sections, small
+from what_fuses.shrink import ABSENT, VOCABULARY, changed, give_mrope_sections, small
 
 # What most models' own configuration classes have, by the names of Llama and of the mixtures.
 _LLAMA: dict[str, Any] = {
@@ -87,8 +87,9 @@ _MIMO_V2: dict[str, Any] = {
     "hybrid_layer_pattern": [0],
     "moe_layer_freq": [0],
     "layernorm_epsilon": 1e-6,
+    "head_dim": 128,
     "v_head_dim": 64,
-    "swa_head_dim": 64,
+    "swa_head_dim": 128,
     "swa_v_head_dim": 64,
     "swa_num_attention_heads": 4,
     "swa_num_key_value_heads": 2,
@@ -111,6 +112,51 @@ _TELECHAT: dict[str, Any] = {
     "num_key_value_heads": 4,
     "ffn_hidden_size": 256,
     "layer_norm_epsilon": 1e-5,
+}
+_LFM2: dict[str, Any] = {
+    "num_hidden_layers": 2,
+    "layer_types": ["conv", "full_attention"],
+    "full_attn_idxs": [1],
+    "block_dim": 256,
+    "conv_dim": 256,
+}
+_LONGCAT: dict[str, Any] = {
+    **dict.fromkeys(("mla_scale_q_lora", "mla_scale_kv_lora"), True),
+    "zero_expert_type": "identity",
+    "zero_expert_num": 2,
+}
+_GLM5_NEXT: dict[str, Any] = {
+    "mhc": False,
+    "mla_use_nope": True,
+    "indexer_rope_interleave": True,
+    "scoring_func": "sigmoid",
+    "topk_method": "noaux_tc",
+}
+_KIMI_LINEAR: dict[str, Any] = {
+    **_MLA,
+    "q_lora_rank": None,
+    "mla_use_nope": True,
+}
+_INKLING: dict[str, Any] = {
+    "dense_mlp_idx": 1,  # its mixture of experts asks for a stream of a GPU
+    "unpadded_vocab_size": VOCABULARY,
+    "swa_num_attention_heads": 4,
+    "swa_num_key_value_heads": 2,
+}
+# All but the largest of DeepSeek-VL2 have plain multi-head attention.
+_DEEPSEEK_VL2: dict[str, Any] = {
+    "language_config": {
+        **_LLAMA,
+        **_MOE,
+        "model_type": "deepseek_v2",
+        "num_key_value_heads": 4,
+        "first_k_dense_replace": 1,
+        **dict.fromkeys(("kv_lora_rank", "q_lora_rank"), None),
+        **dict.fromkeys(("qk_nope_head_dim", "qk_rope_head_dim"), 0),
+        "v_head_dim": 64,
+        "use_mla": False,
+    },
+    "text_config": ABSENT,
 }
 _SOLAR: dict[str, Any] = {
     **{f"bskcn_{i}": [] for i in (1, 2, 3, 4)},
@@ -155,6 +201,16 @@ _SERVES = {
     "unlimited_ocr": "UnlimitedOCRForCausalLM",
     "xlm-roberta": "BgeM3EmbeddingModel",
 }
+# Their classes inherit M-RoPE; their language models turn by plain positions.
+_PLAIN_POSITIONS = {"Exaone4_5_ForConditionalGeneration"}
+# By architecture: what tests of whole models have.
+_WHOLE_MODELS = {
+    model.hf_config["architectures"][0]: model.hf_config
+    for model in (MODELS[name] for name in ("gemma3n", "gemma4", "glm4.5", "step3.5"))
+}
+_GEMMA4: dict[str, Any] = {
+    "text_config": {**MODELS["gemma4"].hf_config, "per_layer_config": ABSENT}
+}
 # By architecture: the model type of another's configuration, and what is not as its defaults.
 CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     # Models whose configuration class lies with their checkpoint.
@@ -181,7 +237,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
         "domyn_edge",
         {
             "num_hidden_layers": 1,
-            "window_sizes": [None],
+            "window_sizes": [[63, 0]],
             "position_layers": ["rope"],
             "per_layer_config": {},
         },
@@ -198,7 +254,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
             "emb_neighbor_num": 2,
             "emb_split_num": 2,
             "ngram_vocab_size_ratio": 2,
-            **dict.fromkeys(("mla_scale_q_lora", "mla_scale_kv_lora"), True),
+            **_LONGCAT,
         },
     ),
     "MiniCPMForCausalLM": (
@@ -258,8 +314,264 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "DoryForCausalLM": ("dory", {"n_recurrent_layers": None}),
     "AliceAIForCausalLM": ("qwen3_next", _ALICE),
-    "Glm5NextForCausalLM": ("glm5_next_text", {"mhc": False, "mla_use_nope": False}),
+    "Glm5NextForCausalLM": ("glm5_next_text", _GLM5_NEXT),
+    "Glm5NextForConditionalGeneration": ("", {"text_config": _GLM5_NEXT}),
     # Changes to the defaults.
+    "HYV3ForCausalLM": (
+        "",
+        {
+            "first_k_dense_replace": 0,
+            "expert_hidden_dim": 64,
+            "route_norm": True,
+            "num_nextn_predict_layers": 1,
+        },
+    ),
+    "Lfm2ForCausalLM": ("", _LFM2),
+    "Lfm2BidirectionalModel": ("", _LFM2),
+    "ColBERTLfm2Model": ("", _LFM2),
+    "Lfm2VlForConditionalGeneration": ("", {"text_config": _LFM2}),
+    "Lfm2MoeForCausalLM": (
+        "",
+        {
+            "num_hidden_layers": 2,
+            "num_dense_layers": 1,
+            "layer_types": ["conv", "full_attention"],
+        },
+    ),
+    "Llama4ForCausalLM": ("llama4_text", {}),
+    "LongcatFlashForCausalLM": ("", _LONGCAT),
+    "MiniMaxM2ForCausalLM": ("", {"rotary_dim": 64, "scoring_func": "sigmoid"}),
+    "MiMoV2FlashForCausalLM": (
+        "",
+        {
+            **_MIMO_V2,
+            "hybrid_layer_pattern": [0, 1],
+            "moe_layer_freq": [0, 0],
+        },
+    ),
+    "NemotronForCausalLM": ("", {"num_key_value_heads": 2}),
+    "Zamba2ForCausalLM": (
+        "",
+        {
+            "attention_hidden_size": 512,
+            "attention_head_dim": 128,
+            "mamba_headdim": 64,
+            "hybrid_layer_ids": [1],
+        },
+    ),
+    "Gemma3TextModel": ("", {"use_bidirectional_attention": True}),
+    "GteModel": ("", {"position_embedding_type": "rope"}),
+    "NomicBertModel": (
+        "",
+        {
+            "activation_function": "swiglu",
+            **dict.fromkeys(("mlp_fc1_bias", "mlp_fc2_bias", "qkv_proj_bias"), False),
+            "rotary_emb_scale_base": None,
+            "rotary_emb_interleaved": False,
+            "layer_norm_epsilon": 1e-12,
+            "n_inner": 256,
+            "n_embd": 256,
+            "n_layer": 1,
+        },
+    ),
+    "LlamaBidirectionalModel": ("", {"pooling": "avg"}),
+    "LlamaBidirectionalForSequenceClassification": ("", {"pooling": "avg"}),
+    "BagelForConditionalGeneration": ("", {"llm_config": {"qk_norm": True}}),
+    "BailingMoeV3VLForConditionalGeneration": (
+        "",
+        {
+            "text_config": {
+                "num_hidden_layers": 2,
+                "layer_group_size": 2,
+                "layer_types": ["linear_attention", "full_attention"],
+                "no_kda_lora": True,
+            }
+        },
+    ),
+    "Gemma4ForConditionalGeneration": (
+        "",
+        {**_GEMMA4, "vision_config": {"model_type": "gemma4_vision", "num_hidden_layers": 1}},
+    ),
+    "Gemma4UnifiedForConditionalGeneration": (
+        "",
+        {**_GEMMA4, "vision_config": {"model_type": "gemma4_unified_vision"}},
+    ),
+    "Glm4vMoeForConditionalGeneration": (
+        "",
+        {"text_config": {"head_dim": 64, "use_qk_norm": False}},
+    ),
+    "KimiVLForConditionalGeneration": ("", {"text_config": {"n_group": 1, "topk_group": 1}}),
+    "Qwen3VLMoeForConditionalGeneration": ("", {"text_config": {"norm_topk_prob": True}}),
+    "FunAudioChatForConditionalGeneration": (
+        "",
+        {
+            "text_config": {**_LLAMA, "model_type": "qwen3"},
+            "audio_config": {"pad_token_id": 0, "codebook_size": 512},
+        },
+    ),
+    "Ovis": (
+        "",
+        {
+            "hidden_size": 256,
+            "llm_config": {**_LLAMA, "model_type": "qwen2"},
+            "text_config": ABSENT,
+            "visual_tokenizer_config": {
+                "model_type": "siglip_visual_tokenizer",
+                "backbone_config": {"model_type": "siglip_vision_model", "num_hidden_layers": 1},
+            },
+        },
+    ),
+    "QianfanOCRForConditionalGeneration": ("", {"force_image_size": 448}),
+    "UltravoxModel": (
+        "",
+        {
+            "hidden_size": 256,
+            "text_config": {**_LLAMA, "model_type": "llama"},
+            "wrapped_model_config": ABSENT,
+            "vocab_size": VOCABULARY,
+        },
+    ),
+    "Qwen4ExpForConditionalGeneration": ("", {"text_config": {"output_gate_type": "sigmoid"}}),
+    "KimiLinearForCausalLM": ("", _KIMI_LINEAR),
+    "KimiK3ForConditionalGeneration": ("", {"text_config": _KIMI_LINEAR}),
+    "InklingForCausalLM": ("inkling_model", _INKLING),
+    "InklingForConditionalGeneration": (
+        "",
+        {"text_config": _INKLING, "mtp_config": {"num_nextn_predict_layers": 1}},
+    ),
+    "CohereCompassForConditionalGeneration": (
+        "",
+        {
+            "text_config": {
+                "rope_parameters": {
+                    "full_attention": {"rope_type": "default", "rope_theta": 1e4},
+                }
+            }
+        },
+    ),
+    "DeepseekVLV2ForCausalLM": ("", _DEEPSEEK_VL2),
+    "DeepseekOCRForCausalLM": ("", _DEEPSEEK_VL2),
+    "DeepseekOCR2ForCausalLM": ("", _DEEPSEEK_VL2),
+    "UnlimitedOCRForCausalLM": ("", _DEEPSEEK_VL2),
+    "Ernie4_5_VLMoeForConditionalGeneration": (
+        "",
+        {
+            "vision_config": {"embed_dim": 1280, "mlp_ratio": 4},
+            "pixel_hidden_size": 1280,
+            "im_patch_id": 1,
+            "spatial_conv_size": 2,
+            "temporal_conv_size": 2,
+            "use_temporal_conv": True,
+        },
+    ),
+    "GlmOcrForConditionalGeneration": (
+        "",
+        {"text_config": {"rope_parameters": {"partial_rotary_factor": 1.0}}},
+    ),
+    "Granite4VisionForConditionalGeneration": (
+        "",
+        {"deepstack_layer_map": [[-1, 0]], "downsample_rate": "4/8"},
+    ),
+    "Molmo2ForConditionalGeneration": (
+        "",
+        {"vision_config": {"num_hidden_layers": 25}},
+    ),
+    "Moondream3ForCausalLM": (
+        "",
+        {
+            **dict.fromkeys(("text_config", "vision_config"), ABSENT),
+            "config": {
+                "text": {
+                    "dim": 256,
+                    "ff_dim": 256,
+                    "n_layers": 1,
+                    "n_heads": 4,
+                    "n_kv_heads": 4,
+                    "vocab_size": VOCABULARY,
+                },
+                "vision": {"enc_n_layers": 1},
+            },
+        },
+    ),
+    "Qwen3OmniMoeForConditionalGeneration": (
+        "",
+        {"thinker_config": {"vision_config": {"image_size": 768}}},
+    ),
+    "Step3VLForConditionalGeneration": (
+        "",
+        {
+            "text_config": {
+                "architectures": ["Step3TextForCausalLM"],
+                "moe_layers_enum": "1",
+                "share_q_dim": 256,
+                "num_attention_groups": 2,
+            }
+        },
+    ),
+    "Step3p7ForConditionalGeneration": (
+        "",
+        {
+            "text_config": dict(MODELS["step3.5"].hf_config),
+            "vision_config": {"model_type": "perception_encoder", "output_dim": None},
+        },
+    ),
+    "VoxtralForConditionalGeneration": ("", {"audio_config": {"downsample_factor": 4}}),
+    "NemotronH_Omni_Reasoning_V3": (
+        "",
+        {"patch_size": 16, "vit_hidden_size": 1280, "force_image_size": 512},
+    ),
+    "Exaone4_5_ForConditionalGeneration": ("", {"vocab_size": VOCABULARY}),
+    "Step5ForCausalLM": (
+        "",
+        {"num_attention_groups": 2, "sparse_config": {"enabled": False}},
+    ),
+    "Step5ForConditionalGeneration": (
+        "",
+        {
+            "text_config": {
+                "architectures": ["Step5ForCausalLM"],
+                "num_attention_groups": 2,
+                "sparse_config": {"enabled": False},
+            }
+        },
+    ),
+    "ColModernVBertForRetrieval": ("modernvbert", {}),
+    "CohereAsrForConditionalGeneration": (
+        "",
+        {
+            "transf_decoder": {
+                "config_dict": {
+                    "hidden_size": 256,
+                    "inner_size": 256,
+                    "hidden_act": "relu",
+                    "num_attention_heads": 4,
+                    "num_layers": 1,
+                    "max_sequence_length": 1024,
+                }
+            },
+            "head": {"num_classes": VOCABULARY, "hidden_size": 256},
+            "encoder": {
+                "feat_in": 128,
+                "n_layers": 1,
+                "d_model": 256,
+                "feat_out": -1,
+                "causal_downsampling": False,
+                "subsampling": "dw_striding",
+                "subsampling_factor": 8,
+                "subsampling_conv_channels": 256,
+                "ff_expansion_factor": 4,
+                "self_attention_model": "rel_pos",
+                "n_heads": 4,
+                "att_context_size": [-1, -1],
+                "xscaling": False,
+                "untie_biases": True,
+                "pos_emb_max_len": 5000,
+                "conv_kernel_size": 9,
+                "conv_norm_type": "batch_norm",
+                "conv_context_size": None,
+            },
+        },
+    ),
     "AfmoeForCausalLM": (
         "",
         {"score_func": "sigmoid", "route_norm": True, "n_group": 1, "topk_group": 1},
@@ -286,11 +598,6 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "Qwen4ExpForCausalLM": ("qwen4_exp_text", {"output_gate_type": "sigmoid"}),
-}
-# By architecture: what tests of whole models have.
-_WHOLE_MODELS = {
-    model.hf_config["architectures"][0]: model.hf_config
-    for model in (MODELS[name] for name in ("gemma3n", "gemma4", "glm4.5", "step3.5"))
 }
 
 
@@ -335,10 +642,14 @@ DRAFTS: dict[str, tuple[str, str, dict[str, Any] | None]] = {
             "Step3p5MTP": "Step3p5ForCausalLM",
         }.items()
     },
-    "EagleCohereForCausalLM": ("CohereForCausalLM", "eagle", _draft("CohereForCausalLM", "cohere")),
+    "EagleCohereForCausalLM": (
+        "CohereForCausalLM",
+        "eagle",
+        _draft("CohereForCausalLM", "cohere", layer_types=["full_attention"]),
+    ),
     "EagleLlamaForCausalLM": ("LlamaForCausalLM", "eagle", _draft("LlamaForCausalLM", "llama")),
     "EagleMiniCPMForCausalLM": (
-        "LlamaForCausalLM",
+        "MiniCPMForCausalLM",
         "eagle",
         _draft(
             "MiniCPMForCausalLM",
@@ -406,8 +717,17 @@ def instance(architectures: Sequence[str]) -> Instance:
     architecture = next(filter(_configured, architectures), architectures[0])
     if architecture in DRAFTS:
         target, method, draft = DRAFTS[architecture]
-        return Instance(_config_json(target), method, draft)
+        config = _config_json(target)
+        return Instance(config if draft else _with_mtp(config), method, draft)
     return Instance(_config_json(architecture))
+
+
+def _with_mtp(config: dict[str, Any]) -> dict[str, Any]:
+    """`config`, also of its language model, with a layer for multi-token prediction."""
+    found = {**config, "num_nextn_predict_layers": config.get("num_nextn_predict_layers") or 1}
+    if isinstance(part := config.get("text_config"), dict):
+        found["text_config"] = _with_mtp(part)
+    return found
 
 
 def _configured(architecture: str) -> bool:
@@ -435,6 +755,8 @@ def _config_json(architecture: str) -> dict[str, Any]:
         AutoConfig.register(model_type, own, exist_ok=True)
         base = _LLAMA
     found = changed(base, changes)
-    if supports_mrope(ModelRegistry._try_load_model_cls(architecture)):
+    if architecture not in _PLAIN_POSITIONS and supports_mrope(
+        ModelRegistry._try_load_model_cls(architecture)
+    ):
         give_mrope_sections(found)
     return {**found, "architectures": [architecture], "model_type": model_type}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import torch
@@ -30,6 +30,7 @@ from vllm.distributed import (
 )
 from vllm.engine.arg_utils import EngineArgs
 from vllm.forward_context import set_forward_context
+from vllm.model_executor.layers import rotary_embedding
 from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
 from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbeddingBase
 from vllm.model_executor.model_loader import get_model
@@ -41,6 +42,7 @@ from what_fuses.instances import Instance, instance
 
 _TOKENS = 8
 _LARGEST = 256  # end of the one compile range; below the fusions' own limit
+_EMBEDDINGS_ONLY = ("CLIPEmbeddingModel", "SiglipEmbeddingModel")  # take no tokens
 _WRITE = torch.ops.vllm.unified_kv_cache_update
 # What the op that writes a layer's cache stands for.
 _FUSED = {
@@ -59,6 +61,8 @@ def look(architectures: Sequence[str]) -> Found:
         Exception: Whatever keeps the model from being configured, built or traced.
     """
     torch._dynamo.reset()
+    # A rotary module of another configuration may not call the op that this one's would.
+    rotary_embedding._ROPE_DICT.clear()
     registered: Any = ModelRegistry.models[architectures[0]]
     registered.load_model_cls()  # says by itself what cannot be imported
     config = _config(instance(architectures))
@@ -114,9 +118,17 @@ def _run(model: nn.Module, config: VllmConfig, hidden_size: int) -> None:
     positions = torch.arange(_TOKENS)
     if config.model_config.uses_mrope:
         positions = positions.repeat(3, 1)
-    given = {"input_ids": torch.ones(_TOKENS, dtype=torch.int32), "positions": positions}
-    if "hidden_states" in inspect.signature(model.forward).parameters:
+    given: dict[str, Any] = {
+        "input_ids": torch.ones(_TOKENS, dtype=torch.int32),
+        "positions": positions,
+    }
+    parameters = inspect.signature(model.forward).parameters
+    if "hidden_states" in parameters:
         given["hidden_states"] = torch.zeros(_TOKENS, hidden_size, dtype=config.model_config.dtype)
+    if "intermediate_tensors" in parameters:
+        given["intermediate_tensors"] = None
+    if type(model).__name__ in _EMBEDDINGS_ONLY:
+        given["inputs_embeds"] = cast(Any, model).embed_input_ids(given["input_ids"])
     with set_forward_context(None, config, num_tokens=_TOKENS):
         model(**given)
 

@@ -12,6 +12,7 @@ from transformers import PreTrainedConfig
 
 _HEAD_SIZES = (64, 96, 128, 256, 512)  # the kernel's
 HEADS, KV_HEADS, VOCABULARY = 4, 2, 512
+ABSENT = object()  # as a change: the key goes
 
 # By every name that a family has for it. Only keys that the configuration has are set.
 _SIZES: dict[str, Any] = {
@@ -36,6 +37,8 @@ def small(config: PreTrainedConfig) -> dict[str, Any]:
     """A config.json like `config`, with its sub-configurations, of a few small layers."""
     found = config.to_dict()
     for key in list(found):
+        if not isinstance(found[key], dict):
+            continue
         part = getattr(config, key, None)
         if isinstance(part, PreTrainedConfig):
             found[key] = _tower(part) if _is_tower(key) else small(part)
@@ -51,8 +54,10 @@ def _tower(config: PreTrainedConfig) -> dict[str, Any]:
     """An encoder of images or sound: as it is, of one layer."""
     found = config.to_dict()
     for key in ("num_hidden_layers", "depth", "num_layers", "encoder_layers", "n_layers"):
-        if isinstance(found.get(key), int):
+        if isinstance(layers := found.get(key), int):
             found[key] = 1
+            if len(found.get("layer_types") or ()) == layers:
+                found["layer_types"] = found["layer_types"][:1]
     return found
 
 
@@ -99,6 +104,11 @@ def _take_layers(found: dict[str, Any]) -> None:
     for key in _LAYERS:
         if isinstance(found.get(key), int):
             found[key] = len(chosen)
+    if own := found.get("per_layer_config"):
+        by_layer = {int(layer): part for layer, part in own.items()}
+        found["per_layer_config"] = {
+            number: by_layer[layer] for number, layer in enumerate(chosen) if layer in by_layer
+        }
 
 
 def give_mrope_sections(config: dict[str, Any]) -> None:
@@ -110,11 +120,15 @@ def give_mrope_sections(config: dict[str, Any]) -> None:
         if isinstance(part, dict) and not _is_tower(key):
             give_mrope_sections(part)
     rope, heads = config.get("rope_parameters"), config.get("num_attention_heads")
-    if isinstance(rope, dict) and heads and "mrope_section" not in rope:
-        head_size = config.get("head_dim") or config["hidden_size"] // heads
-        pairs = int(head_size * rope.get("partial_rotary_factor", 1.0)) // 2
-        side = 3 * pairs // 8
-        rope["mrope_section"] = [pairs - 2 * side, side, side]
+    if not isinstance(rope, dict) or not heads:
+        return
+    head_size = config.get("head_dim") or config["hidden_size"] // heads
+    # Of all layers, or of each kind of layer.
+    for part in [part for part in rope.values() if isinstance(part, dict)] or [rope]:
+        if "mrope_section" not in part:
+            pairs = int(head_size * part.get("partial_rotary_factor", 1.0)) // 2
+            side = 3 * pairs // 8
+            part["mrope_section"] = [pairs - 2 * side, side, side]
 
 
 def changed(config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -123,6 +137,12 @@ def changed(config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     for key, value in changes.items():
         if isinstance(value, dict) and isinstance(found.get(key), dict):
             found[key] = changed(found[key], value)
+        elif value is ABSENT:
+            found.pop(key, None)
         else:
-            found[key] = value
+            found[key] = (
+                {k: v for k, v in value.items() if v is not ABSENT}
+                if isinstance(value, dict)
+                else value
+            )
     return found
