@@ -455,6 +455,10 @@ _NOT_BUILT = {
         vllm.models.minimax_m3:MiniMaxM3SparseForCausalLM
         vllm.models.minimax_m3:MiniMaxM3SparseForConditionalGeneration
     """,
+    # Configuration classes that say nothing of the language model by default.
+    "'DeepseekV41Config' object has no attribute 'hidden_size'": """
+        vllm.models.deepseek_v41:DeepseekV41ForCausalLM
+    """,
     "Muse Spark requires an HF text_config": """
         vllm.models.muse_spark:MuseSparkForConditionalGeneration
     """,
@@ -465,6 +469,16 @@ _NOT_BUILT = {
     # vLLM's guard finds a dictionary's `update` in the compiled code.
     "Assigning / modifying buffers of nn.Module": """
         granite4_vision:Granite4VisionForConditionalGeneration
+    """,
+    # vLLM reads the configuration class of the checkpoint, Transformers has another.
+    "'Molmo2Config' object has no attribute 'vit_config'": """
+        molmo2:Molmo2ForConditionalGeneration
+    """,
+    "'Step3p7VisionConfig' object has no attribute 'width'": """
+        step3p7:Step3p7ForConditionalGeneration
+    """,
+    "FlashAttention version not detected": """
+        vllm.models.step5:Step5ForCausalLM vllm.models.step5:Step5ForConditionalGeneration
     """,
     # Files of a checkpoint beside its weights.
     "Can't load image processor": """
@@ -528,6 +542,7 @@ _LANGUAGE_MODELS = {
     "qwen3_vl:Qwen3VLForConditionalGeneration": """
         colqwen3:ColQwen3Model isaac:IsaacForConditionalGeneration
     """,
+    "step3p5:Step3p5ForCausalLM": "step3p7:Step3p7ForConditionalGeneration",
     "qwen3:Qwen3ForCausalLM": """
         bee:BeeForConditionalGeneration
         funasr:FunASRForConditionalGeneration

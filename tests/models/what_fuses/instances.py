@@ -421,7 +421,29 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
             },
         },
     ),
-    "QianfanOCRForConditionalGeneration": ("", {"force_image_size": 448}),
+    "QianfanOCRForConditionalGeneration": (
+        "",
+        {"force_image_size": 448, "ps_version": "v2", "select_layer": -1},
+    ),
+    "MiniMaxM3SparseForConditionalGeneration": (
+        "",
+        {
+            "vision_config": {
+                "hidden_size": 256,
+                "intermediate_size": 256,
+                "num_attention_heads": 4,
+                "num_hidden_layers": 1,
+                "num_channels": 3,
+                "patch_size": 14,
+                "layer_norm_eps": 1e-5,
+                "img_token_compression_config": {
+                    "spatial_merge_size": 2,
+                    "temporal_patch_size": 2,
+                },
+            },
+            "projector_hidden_size": 256,
+        },
+    ),
     "UltravoxModel": (
         "",
         {
@@ -472,10 +494,6 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
         "",
         {"deepstack_layer_map": [[-1, 0]], "downsample_rate": "4/8"},
     ),
-    "Molmo2ForConditionalGeneration": (
-        "",
-        {"vision_config": {"num_hidden_layers": 25}},
-    ),
     "Moondream3ForCausalLM": (
         "",
         {
@@ -495,7 +513,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "Qwen3OmniMoeForConditionalGeneration": (
         "",
-        {"thinker_config": {"vision_config": {"image_size": 768}}},
+        {"thinker_config": {"vision_config": {"image_size": 768, "apply_vit_abs_pos_embed": True}}},
     ),
     "Step3VLForConditionalGeneration": (
         "",
@@ -512,13 +530,23 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
         "",
         {
             "text_config": dict(MODELS["step3.5"].hf_config),
-            "vision_config": {"model_type": "perception_encoder", "output_dim": None},
+            "vision_config": {"output_dim": None},
         },
     ),
     "VoxtralForConditionalGeneration": ("", {"audio_config": {"downsample_factor": 4}}),
     "NemotronH_Omni_Reasoning_V3": (
         "",
-        {"patch_size": 16, "vit_hidden_size": 1280, "force_image_size": 512},
+        {
+            "force_image_size": 512,
+            "patch_size": 16,
+            "template": "",
+            "ps_version": "v2",
+            "image_tag_type": "internvl",
+            "vit_hidden_size": 1280,
+            "norm_mean": [0.5, 0.5, 0.5],
+            "norm_std": [0.5, 0.5, 0.5],
+            "vision_config": {"args": {"model": "vit_huge_patch16_224"}},
+        },
     ),
     "Exaone4_5_ForConditionalGeneration": ("", {"vocab_size": VOCABULARY}),
     "Step5ForCausalLM": (
@@ -725,6 +753,9 @@ def instance(architectures: Sequence[str]) -> Instance:
 def _with_mtp(config: dict[str, Any]) -> dict[str, Any]:
     """`config`, also of its language model, with a layer for multi-token prediction."""
     found = {**config, "num_nextn_predict_layers": config.get("num_nextn_predict_layers") or 1}
+    for key in ("rope_theta", "partial_rotary_factors"):
+        if isinstance(by_layer := config.get(key), list):
+            found[key] = [*by_layer, by_layer[0]]
     if isinstance(part := config.get("text_config"), dict):
         found["text_config"] = _with_mtp(part)
     return found

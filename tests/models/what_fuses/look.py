@@ -70,7 +70,10 @@ def look(architectures: Sequence[str]) -> Found:
         _join()
         draft = config.speculative_config and config.speculative_config.draft_model_config
         model = get_model(vllm_config=config, model_config=draft)
-        _run(model, config, (draft or config.model_config).get_hidden_size())
+        made = draft or config.model_config
+        # A draft takes every stream of hyper-connections.
+        streams = getattr(made.hf_text_config, "hc_count", 1) if draft else 1
+        _run(model, config, made.get_hidden_size() * streams)
     return Found(
         built=type(model).__name__,
         layers=tuple(_layers(config, seen)),
