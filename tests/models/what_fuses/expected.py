@@ -443,12 +443,14 @@ _NOT_BUILT = {
     "Tried to instantiate dummy base class Event": """
         vllm.models.deepseek_v4:DeepSeekV4MTP
     """,
-    # What Dynamo cannot trace: a Triton kernel in Triton's interpreter, and a check of values.
+    # What Dynamo cannot trace: a Triton kernel in Triton's interpreter, and an assertion that fails
+    # (a draft without its target's embedding, zero experts without an output).
     "_patched_getfile": """
         alice_ai:AliceAIForCausalLM
     """,
     "Data-dependent assertion failed": """
         longcat_flash:LongcatFlashForCausalLM
+        nemotron_h_mtp:NemotronHMTP
         sarvam:SarvamMLAForCausalLM
     """,
     "fused_minimax_m3_qknorm_rope_kv_insert": """
@@ -479,6 +481,10 @@ _NOT_BUILT = {
     """,
     "FlashAttention version not detected": """
         vllm.models.step5:Step5ForCausalLM vllm.models.step5:Step5ForConditionalGeneration
+    """,
+    # Its embedding is the target's, of which nothing is built.
+    "'NoneType' object has no attribute 'weight'": """
+        vllm.models.inkling:InklingMTP
     """,
     # Files of a checkpoint beside its weights.
     "Can't load image processor": """
@@ -527,8 +533,10 @@ _LANGUAGE_MODELS = {
         deepseek_vl2:DeepseekVLV2ForCausalLM
     """,
     "gemma3n:Gemma3nForCausalLM": "gemma3n_mm:Gemma3nForConditionalGeneration",
+    "vllm.models.inkling:InklingForCausalLM": "vllm.models.inkling:InklingMTP",
     "llama:LlamaForCausalLM": "kanana_v:KananaVForConditionalGeneration",
     "mistral:MistralForCausalLM": "pixtral:PixtralForConditionalGeneration",
+    "nemotron_h:NemotronHForCausalLM": "nemotron_h_mtp:NemotronHMTP",
     "phi3:Phi3ForCausalLM": "phi4siglip:Phi4ForCausalLMV",
     "qwen2:Qwen2ForCausalLM": """
         dots_ocr:DotsOCRForCausalLM

@@ -670,10 +670,11 @@ DRAFTS: dict[str, tuple[str, str, dict[str, Any] | None]] = {
             "Step3p5MTP": "Step3p5ForCausalLM",
         }.items()
     },
+    # A draft's layer is numbered after those of its target.
     "EagleCohereForCausalLM": (
         "CohereForCausalLM",
         "eagle",
-        _draft("CohereForCausalLM", "cohere", layer_types=["full_attention"]),
+        _draft("CohereForCausalLM", "cohere", layer_types=["full_attention"] * 2),
     ),
     "EagleLlamaForCausalLM": ("LlamaForCausalLM", "eagle", _draft("LlamaForCausalLM", "llama")),
     "EagleMiniCPMForCausalLM": (
