@@ -82,7 +82,6 @@ _WHOLE = {
         phi4siglip:Phi4ForCausalLMV
         phimoe:PhiMoEForCausalLM
         pixtral:PixtralForConditionalGeneration
-        qianfan_ocr:QianfanOCRForConditionalGeneration
         qwen2:Qwen2ForCausalLM
         qwen2_audio:Qwen2AudioForConditionalGeneration
         qwen2_moe:Qwen2MoeForCausalLM
@@ -119,6 +118,7 @@ _WHOLE = {
         moss_audio:MossAudioModel
         moss_transcribe_diarize:MossTranscribeDiarizeForConditionalGeneration
         plamo3:Plamo3ForCausalLM
+        qianfan_ocr:QianfanOCRForConditionalGeneration
         qwen3:Qwen3ForCausalLM
         qwen3_dflash2:DFlash2Qwen3ForCausalLM qwen3_dflash:DFlashQwen3ForCausalLM
         qwen3_dspark:Qwen3DSparkForCausalLM
@@ -466,7 +466,7 @@ _NOT_BUILT = {
     """,
     "Sparse attention indexer ROCm path is only supported on AITER": """
         vllm.models.glm5next:Glm5NextForCausalLM
-        vllm.models.glm5next:Glm5NextForConditionalGeneration
+        vllm.models.glm5next:Glm5NextForConditionalGeneration vllm.models.glm5next:Glm5NextMTP
     """,
     # vLLM's guard finds a dictionary's `update` in the compiled code.
     "Assigning / modifying buffers of nn.Module": """
@@ -481,6 +481,14 @@ _NOT_BUILT = {
     """,
     "FlashAttention version not detected": """
         vllm.models.step5:Step5ForCausalLM vllm.models.step5:Step5ForConditionalGeneration
+    """,
+    # Its Triton kernels ask the GPU how large it is.
+    "Torch not compiled with CUDA enabled": """
+        vllm.models.inkling:InklingForCausalLM vllm.models.inkling:InklingForConditionalGeneration
+    """,
+    # vLLM's class forgets it.
+    "object has no attribute 'use_sequence_parallel_moe'": """
+        openpangu_mtp:OpenPanguMTP
     """,
     # Its embedding is the target's, of which nothing is built.
     "'NoneType' object has no attribute 'weight'": """

@@ -323,6 +323,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
             "first_k_dense_replace": 0,
             "expert_hidden_dim": 64,
             "route_norm": True,
+            "qk_norm": True,
             "num_nextn_predict_layers": 1,
         },
     ),
@@ -398,7 +399,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "Glm4vMoeForConditionalGeneration": (
         "",
-        {"text_config": {"head_dim": 64, "use_qk_norm": False}},
+        {"text_config": {"head_dim": 64, "use_qk_norm": False, "first_k_dense_replace": 0}},
     ),
     "KimiVLForConditionalGeneration": ("", {"text_config": {"n_group": 1, "topk_group": 1}}),
     "Qwen3VLMoeForConditionalGeneration": ("", {"text_config": {"norm_topk_prob": True}}),
@@ -464,11 +465,12 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     "CohereCompassForConditionalGeneration": (
         "",
         {
+            "tie_word_embeddings": True,
             "text_config": {
                 "rope_parameters": {
                     "full_attention": {"rope_type": "default", "rope_theta": 1e4},
                 }
-            }
+            },
         },
     ),
     "DeepseekVLV2ForCausalLM": ("", _DEEPSEEK_VL2),
@@ -479,6 +481,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
         "",
         {
             "vision_config": {"embed_dim": 1280, "mlp_ratio": 4},
+            "hidden_size": 512,
             "pixel_hidden_size": 1280,
             "im_patch_id": 1,
             "spatial_conv_size": 2,
@@ -533,7 +536,17 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
             "vision_config": {"output_dim": None},
         },
     ),
-    "VoxtralForConditionalGeneration": ("", {"audio_config": {"downsample_factor": 4}}),
+    "VoxtralForConditionalGeneration": (
+        "",
+        {
+            "audio_config": {
+                "downsample_factor": 4,
+                "window_size": 400,
+                "hop_length": 160,
+                "sampling_rate": 16000,
+            }
+        },
+    ),
     "NemotronH_Omni_Reasoning_V3": (
         "",
         {
@@ -546,6 +559,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
             "norm_mean": [0.5, 0.5, 0.5],
             "norm_std": [0.5, 0.5, 0.5],
             "vision_config": {"args": {"model": "vit_huge_patch16_224"}},
+            "text_config": {"dtype": "bfloat16"},
         },
     ),
     "Exaone4_5_ForConditionalGeneration": ("", {"vocab_size": VOCABULARY}),
