@@ -476,6 +476,9 @@ _NOT_BUILT = {
     "'Molmo2Config' object has no attribute 'vit_config'": """
         molmo2:Molmo2ForConditionalGeneration
     """,
+    "'NemotronH_Omni_Reasoning_V3_Config' object has no attribute 'vit_hidden_size'": """
+        nano_nemotron_vl:NemotronH_Nano_VL_V2
+    """,
     "'Step3p7VisionConfig' object has no attribute 'width'": """
         step3p7:Step3p7ForConditionalGeneration
     """,
@@ -489,6 +492,10 @@ _NOT_BUILT = {
     # vLLM's class forgets it.
     "object has no attribute 'use_sequence_parallel_moe'": """
         openpangu_mtp:OpenPanguMTP
+    """,
+    # The draft's layer is numbered after the target's, its configuration's list is its own.
+    "list index out of range": """
+        cohere_eagle:EagleCohereForCausalLM
     """,
     # Its embedding is the target's, of which nothing is built.
     "'NoneType' object has no attribute 'weight'": """
@@ -518,6 +525,9 @@ _NOT_BUILT = {
     """,
     "Unsupported hasattr call": """
         bailing_moe_v3:BailingMoeV3ForCausalLM
+    """,
+    # vLLM's M-RoPE kernel takes no heads as a dimension of their own.
+    "assert q.dim() == 2 and q.stride(-1) == 1": """
         bailing_moe_v3_vl:BailingMoeV3VLForConditionalGeneration
     """,
     "No module named 'flashinfer'": """
@@ -536,6 +546,7 @@ _LANGUAGE_MODELS = {
     "chatglm:ChatGLMForCausalLM": "glm4v:GLM4VForCausalLM",
     "granite:GraniteForCausalLM": "granite4_vision:Granite4VisionForConditionalGeneration",
     "hyperclovax:HyperCLOVAXForCausalLM": "hyperclovax_vision_v2:HCXVisionV2ForCausalLM",
+    "commandr:CohereForCausalLM": "cohere_eagle:EagleCohereForCausalLM",
     "deepseek_v2:DeepseekForCausalLM": """
         deepseek_ocr2:DeepseekOCR2ForCausalLM deepseek_ocr:DeepseekOCRForCausalLM
         deepseek_vl2:DeepseekVLV2ForCausalLM
@@ -544,7 +555,9 @@ _LANGUAGE_MODELS = {
     "vllm.models.inkling:InklingForCausalLM": "vllm.models.inkling:InklingMTP",
     "llama:LlamaForCausalLM": "kanana_v:KananaVForConditionalGeneration",
     "mistral:MistralForCausalLM": "pixtral:PixtralForConditionalGeneration",
-    "nemotron_h:NemotronHForCausalLM": "nemotron_h_mtp:NemotronHMTP",
+    "nemotron_h:NemotronHForCausalLM": """
+        nano_nemotron_vl:NemotronH_Nano_VL_V2 nemotron_h_mtp:NemotronHMTP
+    """,
     "phi3:Phi3ForCausalLM": "phi4siglip:Phi4ForCausalLMV",
     "qwen2:Qwen2ForCausalLM": """
         dots_ocr:DotsOCRForCausalLM

@@ -516,7 +516,12 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "Qwen3OmniMoeForConditionalGeneration": (
         "",
-        {"thinker_config": {"vision_config": {"image_size": 768, "apply_vit_abs_pos_embed": True}}},
+        {
+            "thinker_config": {
+                "text_config": {"tie_word_embeddings": False},
+                "vision_config": {"image_size": 768, "apply_vit_abs_pos_embed": True},
+            }
+        },
     ),
     "Step3VLForConditionalGeneration": (
         "",
@@ -684,11 +689,10 @@ DRAFTS: dict[str, tuple[str, str, dict[str, Any] | None]] = {
             "Step3p5MTP": "Step3p5ForCausalLM",
         }.items()
     },
-    # A draft's layer is numbered after those of its target.
     "EagleCohereForCausalLM": (
         "CohereForCausalLM",
         "eagle",
-        _draft("CohereForCausalLM", "cohere", layer_types=["full_attention"] * 2),
+        _draft("CohereForCausalLM", "cohere", layer_types=["full_attention"]),
     ),
     "EagleLlamaForCausalLM": ("LlamaForCausalLM", "eagle", _draft("LlamaForCausalLM", "llama")),
     "EagleMiniCPMForCausalLM": (
