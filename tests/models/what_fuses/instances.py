@@ -497,6 +497,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
         "",
         {"deepstack_layer_map": [[-1, 0]], "downsample_rate": "4/8"},
     ),
+    "Molmo2ForConditionalGeneration": ("", {"vision_config": {"num_hidden_layers": 25}}),
     "Moondream3ForCausalLM": (
         "",
         {
