@@ -13,6 +13,7 @@ from simulation.hf_configs import BERT, DEEPSEEK, GEMMA4, MAMBA, QWEN3, WINDOWED
 
 ROPE, QK_NORM = "fuse_rope_kvcache", "fuse_qk_norm_rope_kvcache"
 BOTH = {ROPE: True, QK_NORM: True}
+THRESHOLD = "rope_kvcache_fusion_max_token_num"
 COMPILATION, PASSES = "compilation_config", "compilation_config.pass_config"
 ATTENTION_OP, UPDATE = "vllm::unified_attention_with_output", "vllm::unified_kv_cache_update"
 UPSTREAM = {"tree": "pristine", "op": False}
@@ -94,9 +95,15 @@ USERS: dict[str, dict[str, Any]] = {
     "QK norm's at -O1": {"passes": {QK_NORM: True}, "level": 1},
     "QK norm's alone": {"passes": {ROPE: False, QK_NORM: True}},
     "both, compiled at -O0": {"passes": BOTH, "level": 0, "mode": "VLLM_COMPILE"},
-    "both, split nowhere": {"passes": BOTH, "splitting_ops": []},
-    "both, split at attention": {"passes": BOTH, "splitting_ops": [ATTENTION_OP]},
-    "both, partitioned in Inductor": {"passes": BOTH, "use_inductor_graph_partition": True},
+    "both, split nowhere": {"passes": {**BOTH, THRESHOLD: 256}, "splitting_ops": []},
+    "both, split at attention": {
+        "passes": {**BOTH, THRESHOLD: 256},
+        "splitting_ops": [ATTENTION_OP],
+    },
+    "both, partitioned in Inductor": {
+        "passes": {**BOTH, THRESHOLD: 256},
+        "use_inductor_graph_partition": True,
+    },
     "partitioned in Inductor at the update": {
         "use_inductor_graph_partition": True,
         "splitting_ops": [ATTENTION_OP, UPDATE],
@@ -108,9 +115,9 @@ USERS: dict[str, dict[str, Any]] = {
         "passes": {ROPE: False, QK_NORM: False},
         "scheduler": {"max_num_batched_tokens": 16384},
     },
-    "up to 256 tokens": {"passes": {"rope_kvcache_fusion_max_token_num": 256}},
-    "up to 64 tokens": {"passes": {"rope_kvcache_fusion_max_token_num": 64}},
-    "up to more tokens than a batch has": {"passes": {"rope_kvcache_fusion_max_token_num": 4096}},
+    "up to 256 tokens": {"passes": {THRESHOLD: 256}},
+    "up to 64 tokens": {"passes": {THRESHOLD: 64}},
+    "up to more tokens than a batch has": {"passes": {THRESHOLD: 4096}},
     "a range of its own": {"compile_ranges_endpoints": [16]},
     "-rotary_embedding": {"custom_ops": ["-rotary_embedding"]},
 }
@@ -321,7 +328,7 @@ def test_the_threshold_ends_a_compile_range(user: str, expected: list[tuple[int,
 
 @pytest.mark.parametrize("user", ["neither", "nothing at -O1", "-rotary_embedding"])
 def test_without_a_fusion_the_threshold_is_upstreams(user: str) -> None:
-    path = f"{PASSES}.rope_kvcache_fusion_max_token_num"
+    path = f"{PASSES}.{THRESHOLD}"
     assert _of_users()[user][path] == _of_users(**UPSTREAM)[user][path] == "256"
 
 
