@@ -297,10 +297,9 @@ RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
   RopeCacheLaunch launch = {};
   RopeCacheParams& p = launch.params;
 
-  if (!args.is_neox || args.has_mrope_section || args.mrope_interleaved ||
-      args.has_k_scale || args.has_v_scale) {
-    fail(!args.is_neox            ? "is_neox"
-         : args.has_mrope_section ? "mrope_section"
+  if (args.has_mrope_section || args.mrope_interleaved || args.has_k_scale ||
+      args.has_v_scale) {
+    fail(args.has_mrope_section   ? "mrope_section"
          : args.mrope_interleaved ? "mrope_interleaved"
          : args.has_k_scale       ? "k_scale"
                                   : "v_scale",
@@ -585,13 +584,20 @@ RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
            p.cache_head_stride % bytes == 0 && p.cache_slot_stride % bytes == 0;
   };
   const int64_t heads_in_all = q_heads.heads + 2 * num_kv_heads;
-  launch.kernel = kernel_index(dtype, head_dim, normed,
-                               pairs_for(tokens * heads_in_all), vectors);
-  if (launch.kernel >= 0) {
-    p.flags |= kVectors;
-  } else {
+  const bool adjacent = !args.is_neox && args.cos_sin_cache;
+  launch.kernel = -1;
+  if (!adjacent) {
+    launch.kernel = kernel_index(dtype, head_dim, normed,
+                                 pairs_for(tokens * heads_in_all), vectors);
+    if (launch.kernel >= 0) p.flags |= kVectors;
+  }
+  if (launch.kernel < 0) {
     launch.kernel =
         kernel_index(dtype, head_dim, normed, 0, [](int) { return true; });
+    if (adjacent) p.flags |= kAdjacentPairs;
+    const int pairs = kKernels[launch.kernel].pairs;
+    if (adjacent && has_vectors_of_pairs(pairs) && vectors(pairs))
+      p.flags |= kAdjacentVectors;
   }
 
   const int lanes = power_of_two_from(static_cast<int>(head_dim) / 2 /

@@ -14,7 +14,9 @@
 // A head is D/2 pairs, and a lane owns kPairs pairs in a row, both elements of
 // each: the pairs (i, i + rot/2) that RoPE rotates and then, with partial RoPE,
 // the same kind of pairs over the elements that it passes through. No element
-// ever changes lanes, and a lane moves two vectors, one from each half.
+// ever changes lanes, and a lane moves two vectors, one from each half. GPT-J's
+// pairs are (2i, 2i + 1) instead: what a lane owns lies in one piece, and is
+// sorted into first and second elements once it is in registers.
 //
 // The sum of squares is a balanced tree over the pairs in that order: first in
 // the lane, then across the group. The tree is the same for any kPairs, and
@@ -37,8 +39,12 @@ constexpr int power_of_two_from(int n) {
   return n <= 1 ? 1 : 2 * power_of_two_from((n + 1) / 2);
 }
 
-// One kernel, on vectors or element by element (the flag kVectors).
-template <class T, int kHeadDim, bool kNormed, int kPairs, bool kVectors>
+// How a lane moves its elements: in vectors of one half of its pairs, in
+// vectors of pairs whose elements are adjacent, or one by one.
+enum Access { kOfHalves, kOfPairs, kOneByOne };
+
+// One kernel, with one access.
+template <class T, int kHeadDim, bool kNormed, int kPairs, Access kAccess>
 struct RopeCache {
   static constexpr int kHeadPairs = kHeadDim / 2;
   // Lanes of a head, idle ones included: for D = 96 a quarter of them is.
@@ -47,14 +53,21 @@ struct RopeCache {
   static constexpr int kWords = kPairs / 2;          // of a lane's half, 16-bit
   static constexpr uint32_t kBytes = 2;              // of an activation
   static constexpr bool kNarrowest = is_narrowest(kHeadDim, kPairs);
+  static constexpr bool kVectors = kAccess != kOneByOne;
+  static constexpr bool kHasPairs = kNarrowest && has_vectors_of_pairs(kPairs);
   static_assert(kHeadPairs % kPairs == 0 && kLanes <= kWaveSize);
-  static_assert(kVectors || kNarrowest);
+  static_assert(kAccess == kOfHalves || kNarrowest);
 
   struct Halves {
     Words<kWords> half[2];  // the first and second elements of the pairs
   };
   struct WideHalves {
     Words<kPairs> half[2];
+  };
+  // Which elements make a pair.
+  struct Pairing {
+    int rot_half;
+    bool adjacent;
   };
   // The heads of a wave: those of one token from first_head on.
   struct WaveHeads {
@@ -91,12 +104,19 @@ struct RopeCache {
     return static_cast<char*>(base) + uint64_t{i} * stride;
   }
 
-  // The two elements of a pair in their head.
-  static RDNA35_DEVICE uint32_t first_of(int pair, int rot_half) {
-    return pair < rot_half ? pair : pair + rot_half;
+  // The two elements of a pair in their head, or where a lane's two vectors
+  // begin, if `pair` is its first. Single elements are found without branches,
+  // which would part their loads.
+  static RDNA35_DEVICE uint32_t first_of(int pair, Pairing by) {
+    if constexpr (kAccess == kOfPairs) return 2 * pair;
+    const uint32_t first = pair < by.rot_half ? pair : pair + by.rot_half;
+    return kAccess == kOneByOne && by.adjacent ? 2 * pair : first;
   }
-  static RDNA35_DEVICE uint32_t second_of(int pair, int rot_half) {
-    return pair < rot_half ? pair + rot_half : pair + kHeadPairs;
+  static RDNA35_DEVICE uint32_t second_of(int pair, Pairing by) {
+    if constexpr (kAccess == kOfPairs) return 2 * pair + kPairs;
+    const uint32_t second =
+        pair < by.rot_half ? pair + by.rot_half : pair + kHeadPairs;
+    return kAccess == kOneByOne && by.adjacent ? 2 * pair + 1 : second;
   }
 
   static RDNA35_DEVICE float element(const uint32_t* words, int i) {
@@ -129,28 +149,98 @@ struct RopeCache {
   }
 
   static RDNA35_DEVICE Halves load_pairs(const void* base, uint32_t bytes,
-                                         int pair, int rot_half) {
+                                         int pair, Pairing by) {
     return load_halves(
-        base,
-        [=](int i) { return bytes + kBytes * first_of(pair + i, rot_half); },
-        [=](int i) { return bytes + kBytes * second_of(pair + i, rot_half); });
+        base, [=](int i) { return bytes + kBytes * first_of(pair + i, by); },
+        [=](int i) { return bytes + kBytes * second_of(pair + i, by); });
   }
 
   static RDNA35_DEVICE void store_pairs(void* base, uint32_t bytes, int pair,
-                                        int rot_half, const Halves& x) {
+                                        Pairing by, const Halves& x) {
     if constexpr (kVectors) {
-      store_words(base, bytes + kBytes * first_of(pair, rot_half), x.half[0]);
-      store_words(base, bytes + kBytes * second_of(pair, rot_half), x.half[1]);
+      store_words(base, bytes + kBytes * first_of(pair, by), x.half[0]);
+      store_words(base, bytes + kBytes * second_of(pair, by), x.half[1]);
     } else {
+      // The addresses are worked out anew rather than kept from the loads.
+      pair = forgotten(pair);
       RDNA35_UNROLL
       for (int i = 0; i < kPairs; ++i) {
         const int shift = 16 * (i & 1);
-        store(base, bytes + kBytes * first_of(pair + i, rot_half),
+        store(base, bytes + kBytes * first_of(pair + i, by),
               static_cast<uint16_t>(x.half[0].w[i / 2] >> shift));
-        store(base, bytes + kBytes * second_of(pair + i, rot_half),
+        store(base, bytes + kBytes * second_of(pair + i, by),
               static_cast<uint16_t>(x.half[1].w[i / 2] >> shift));
       }
     }
+  }
+
+  // The i-th word of a lane's two vectors.
+  template <int kHalf>
+  static RDNA35_DEVICE uint32_t word_of(const Words<kHalf> (&half)[2], int i) {
+    return half[i / kHalf].w[i % kHalf];
+  }
+
+  // What was loaded as the first and the second elements of pairs, and back as
+  // it is stored. Not before all loads are under way: it waits for them.
+  static RDNA35_DEVICE Halves in_halves(const Halves& x) {
+    Halves halves = x;
+    if constexpr (kAccess == kOfPairs) {
+      RDNA35_UNROLL
+      for (int w = 0; w < kWords; ++w) {
+        const uint32_t a = word_of(x.half, 2 * w);
+        const uint32_t b = word_of(x.half, 2 * w + 1);
+        halves.half[0].w[w] = (a & 0xffff) | b << 16;
+        halves.half[1].w[w] = a >> 16 | (b & 0xffff0000);
+      }
+    }
+    return halves;
+  }
+  static RDNA35_DEVICE Halves as_moved(const Halves& x) {
+    Halves moved = x;
+    if constexpr (kAccess == kOfPairs) {
+      RDNA35_UNROLL
+      for (int w = 0; w < kWords; ++w) {
+        const uint32_t a = x.half[0].w[w], b = x.half[1].w[w];
+        moved.half[2 * w / kWords].w[2 * w % kWords] = (a & 0xffff) | b << 16;
+        moved.half[(2 * w + 1) / kWords].w[(2 * w + 1) % kWords] =
+            a >> 16 | (b & 0xffff0000);
+      }
+    }
+    return moved;
+  }
+  static RDNA35_DEVICE WideHalves in_halves(const WideHalves& x, bool fp32) {
+    if constexpr (kAccess == kOfPairs) {
+      if (!fp32) return widened(in_halves(narrowed(x)));
+      WideHalves halves;
+      RDNA35_UNROLL
+      for (int i = 0; i < kPairs; ++i) {
+        halves.half[0].w[i] = word_of(x.half, 2 * i);
+        halves.half[1].w[i] = word_of(x.half, 2 * i + 1);
+      }
+      return halves;
+    } else {
+      return x;
+    }
+  }
+
+  // 16-bit weights in the first words of what may hold fp32.
+  static RDNA35_DEVICE WideHalves widened(const Halves& x) {
+    WideHalves wide;
+    RDNA35_UNROLL
+    for (int w = 0; w < kWords; ++w) {
+      wide.half[0].w[w] = x.half[0].w[w];
+      wide.half[1].w[w] = x.half[1].w[w];
+    }
+    return wide;
+  }
+  static RDNA35_DEVICE Halves narrowed(const WideHalves& wide) {
+    Halves x;
+    RDNA35_UNROLL
+    for (int w = 0; w < kWords; ++w) {
+      x.half[0].w[w] = wide.half[0].w[w];
+      x.half[1].w[w] = wide.half[1].w[w];
+    }
+    return x;
   }
 
   // Lanes that rotate nothing read the start of the row and discard it.
@@ -164,29 +254,23 @@ struct RopeCache {
   }
 
   static RDNA35_DEVICE WideHalves load_weight(const void* weight, bool fp32,
-                                              int pair, int rot_half) {
+                                              int pair, Pairing by) {
+    if (!fp32) return widened(load_pairs(weight, 0, pair, by));
     WideHalves wide;
-    if (!fp32) {
-      const Halves narrow = load_pairs(weight, 0, pair, rot_half);
+    // 16 bytes at a time at the most, or one by one.
+    constexpr int kStep = !kVectors ? 1 : kPairs < 4 ? kPairs : 4;
+    RDNA35_UNROLL
+    for (int i = 0; i < kPairs; i += kStep) {
+      const uint32_t first =
+          kVectors ? first_of(pair, by) + i : first_of(pair + i, by);
+      const uint32_t second =
+          kVectors ? second_of(pair, by) + i : second_of(pair + i, by);
+      const auto a = load_words<kStep>(weight, 4 * first);
+      const auto b = load_words<kStep>(weight, 4 * second);
       RDNA35_UNROLL
-      for (int w = 0; w < kWords; ++w) {
-        wide.half[0].w[w] = narrow.half[0].w[w];
-        wide.half[1].w[w] = narrow.half[1].w[w];
-      }
-    } else {
-      // 16 bytes at a time at the most, or one by one.
-      constexpr int kStep = !kVectors ? 1 : kPairs < 4 ? kPairs : 4;
-      RDNA35_UNROLL
-      for (int i = 0; i < kPairs; i += kStep) {
-        const auto a =
-            load_words<kStep>(weight, 4 * first_of(pair + i, rot_half));
-        const auto b =
-            load_words<kStep>(weight, 4 * second_of(pair + i, rot_half));
-        RDNA35_UNROLL
-        for (int j = 0; j < kStep; ++j) {
-          wide.half[0].w[i + j] = a.w[j];
-          wide.half[1].w[i + j] = b.w[j];
-        }
+      for (int j = 0; j < kStep; ++j) {
+        wide.half[0].w[i + j] = a.w[j];
+        wide.half[1].w[i + j] = b.w[j];
       }
     }
     return wide;
@@ -225,13 +309,15 @@ struct RopeCache {
 
   // x * inverse * weight, rounded where vLLM's RMSNorm and GemmaRMSNorm do.
   static RDNA35_DEVICE void normalise(const RopeCacheParams& p, float inverse,
-                                      const WideHalves& weight, Halves& x) {
+                                      const WideHalves& loaded, Halves& x) {
+    const bool fp32 = p.flags & kWeightsFp32;
     if (__builtin_expect(p.flags & kNormInFp32, false)) {
-      const bool fp32 = p.flags & kWeightsFp32;
+      const WideHalves weight = in_halves(loaded, fp32);
       normalise_in_fp32(p, inverse, fp32, weight.half[0], x.half[0]);
       normalise_in_fp32(p, inverse, fp32, weight.half[1], x.half[1]);
       return;
     }
+    const WideHalves weight = in_halves(loaded, false);
     RDNA35_UNROLL
     for (int half = 0; half < 2; ++half) {
       multiply(x.half[half], inverse);
@@ -356,18 +442,20 @@ struct RopeCache {
                                       int64_t slot, uint32_t first_head) {
     const WaveHeads heads =
         heads_of(p.heads[kV], token, first_head, p.num_kv_heads);
+    const Pairing by = {kHeadPairs, (p.flags & kAdjacentPairs) != 0};
     PerLane<Place> places;
     PerLane<Halves> x;
     for_each_lane([&](int lane) {
       const Place at = places[lane] = place_of(heads, lane);
-      x[lane] = load_pairs(heads.src, at.head * heads.src_head_stride, at.pair,
-                           kHeadPairs);
+      x[lane] =
+          load_pairs(heads.src, at.head * heads.src_head_stride, at.pair, by);
     });
 
     if (p.flags & kNormV) {
       PerLane<float> squares;
       for_each_lane([&](int lane) {
-        squares[lane] = places[lane].idle ? 0.0f : sum_of_squares(x[lane]);
+        const float sum = sum_of_squares(in_halves(x[lane]));
+        squares[lane] = places[lane].idle ? 0.0f : sum;
       });
       sum_over_group(squares);
       for_each_lane([&](int lane) {
@@ -383,11 +471,11 @@ struct RopeCache {
       const Place& place = places[lane];
       if (place.owns && p.heads[kV].dst) {
         store_pairs(heads.dst, place.head * heads.dst_head_stride, place.pair,
-                    kHeadPairs, x[lane]);
+                    by, x[lane]);
       }
       if (place.owns && cached) {
         store_pairs(at(cache, place.head, p.cache_head_stride),
-                    kBytes * kHeadDim, place.pair, kHeadPairs, x[lane]);
+                    kBytes * kHeadDim, place.pair, by, x[lane]);
       }
     });
   }
@@ -407,15 +495,15 @@ struct RopeCache {
     // Neither these loads nor the third round trip's are under a branch: where
     // a path with fewer loads joins, the compiler waits for all.
     const WaveHeads heads = heads_of(params, token, first_head, num_heads);
+    const Pairing by = {p.rot_half, (p.flags & kAdjacentPairs) != 0};
     PerLane<Lane> lanes;
     for_each_lane([&](int lane) {
       Lane& l = lanes[lane];
       const Place at = l.place = place_of(heads, lane);
-      l.x = load_pairs(heads.src, at.head * heads.src_head_stride, at.pair,
-                       p.rot_half);
+      l.x = load_pairs(heads.src, at.head * heads.src_head_stride, at.pair, by);
       if constexpr (kNormed) {
-        l.weight = load_weight(params.weight, p.flags & kWeightsFp32, at.pair,
-                               p.rot_half);
+        l.weight =
+            load_weight(params.weight, p.flags & kWeightsFp32, at.pair, by);
       }
     });
     arrive_together(position, slot);
@@ -429,6 +517,7 @@ struct RopeCache {
       l.cos_sin = load_cos_sin(cos_sin, l.place.pair, p.rot_half);
     });
     in_order();
+    for_each_lane([&](int lane) { lanes[lane].x = in_halves(lanes[lane].x); });
 
     const bool scaled = is_q && p.scale_beta != 0.0f;
     const float scale = __builtin_expect(scaled, false)
@@ -459,14 +548,15 @@ struct RopeCache {
         multiply(x.half[0], scale);
         multiply(x.half[1], scale);
       }
+      x = as_moved(x);
 
       if (place.owns) {
         store_pairs(heads.dst, place.head * heads.dst_head_stride, place.pair,
-                    p.rot_half, x);
+                    by, x);
       }
       if (place.owns && cached) {
         store_pairs(at(cache, place.head, p.cache_head_stride), 0, place.pair,
-                    p.rot_half, x);
+                    by, x);
       }
     });
   }
@@ -498,13 +588,18 @@ RDNA35_DEVICE void rope_cache_wave(const RopeCacheParams& p, uint32_t token,
   const int64_t slot =
       load_uniform(p.slot_mapping, token < p.num_mapped ? token : 0);
   if (wave >= p.num_waves) return;
-  using Vectors = RopeCache<T, kHeadDim, kNormed, kPairs, true>;
-  using Elements =
-      RopeCache<T, kHeadDim, kNormed, kPairs, !Vectors::kNarrowest>;
-  if (!Vectors::kNarrowest || __builtin_expect(p.flags & kVectors, true)) {
-    Vectors::wave(p, token, wave, position, slot);
+  using OfHalves = RopeCache<T, kHeadDim, kNormed, kPairs, kOfHalves>;
+  constexpr bool kAlone = !OfHalves::kNarrowest;
+  using OfPairs = RopeCache<T, kHeadDim, kNormed, kPairs,
+                            OfHalves::kHasPairs ? kOfPairs : kOfHalves>;
+  using OneByOne =
+      RopeCache<T, kHeadDim, kNormed, kPairs, kAlone ? kOfHalves : kOneByOne>;
+  if (kAlone || __builtin_expect(p.flags & kVectors, true)) {
+    OfHalves::wave(p, token, wave, position, slot);
+  } else if (OfHalves::kHasPairs && p.flags & kAdjacentVectors) {
+    OfPairs::wave(p, token, wave, position, slot);
   } else {
-    Elements::wave(p, token, wave, position, slot);
+    OneByOne::wave(p, token, wave, position, slot);
   }
 }
 

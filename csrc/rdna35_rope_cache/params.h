@@ -75,9 +75,10 @@ struct RopeCacheParams {
 static_assert(sizeof(RopeCacheParams) == 256, "loaded as four 64-byte words");
 
 enum RopeCacheFlags : uint32_t {
-  // Every vector that a lane moves is aligned and lies on one side of rot: a
-  // lane moves its elements in whole vectors, else one by one. Always set but
-  // for the narrowest kernel of a head size.
+  // Every vector that a lane moves is aligned and lies on one side of rot, and
+  // RoPE's pairs are (i, i + rot/2): a lane moves its elements in whole
+  // vectors.
+  // Always set but for the narrowest kernel of a head size.
   kVectors = 1,
   // V is normed, without a weight.
   kNormV = 2,
@@ -86,6 +87,11 @@ enum RopeCacheFlags : uint32_t {
   // The product with the weight stays fp32 (an fp32 weight, or a weight with
   // an offset): one rounding, else two.
   kNormInFp32 = 8,
+  // RoPE's pairs are (2i, 2i + 1), GPT-J's; and the vectors are as for
+  // kVectors.
+  // With neither kind of vectors a lane moves its elements one by one.
+  kAdjacentPairs = 16,
+  kAdjacentVectors = 32,
 };
 
 // The kernels: for each activation dtype and head size, whether Q and K are
@@ -115,7 +121,7 @@ enum RopeCacheFlags : uint32_t {
   RDNA35_KERNELS_OF_TYPE(X, bf16, BFloat16)
 
 // Of the kernels of a head size the narrowest alone also moves elements one by
-// one: it serves what no vectors fit.
+// one, for what no vectors fit, and turns adjacent pairs.
 constexpr bool is_narrowest(int head_dim, int pairs) {
   constexpr int kAll[][2] = {
 #define RDNA35_SIZE(symbol, type, head_dim, normed, pairs) {head_dim, pairs},
@@ -126,6 +132,10 @@ constexpr bool is_narrowest(int head_dim, int pairs) {
     if (kernel[0] == head_dim && kernel[1] < pairs) return false;
   return true;
 }
+
+// Whether adjacent pairs are moved in vectors: the registers that sort them
+// would take waves from those that do not need it where a lane owns eight.
+constexpr bool has_vectors_of_pairs(int pairs) { return pairs < 8; }
 
 // One launch, checked and ready: kernel is an index into RDNA35_KERNELS.
 // Workgroups are one-dimensional, 32 * params.waves_per_group threads; grid x

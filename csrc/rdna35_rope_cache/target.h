@@ -105,6 +105,10 @@ RDNA35_DEVICE void arrive_together(int64_t a, int64_t b) {
 // The loads of round trip 2 are under way by here: they are, in source order.
 RDNA35_DEVICE void loads_first() {}
 
+// Not to be told apart from another value: what was made from it before is not
+// kept in registers.
+RDNA35_DEVICE int forgotten(int x) { return x; }
+
 // No instruction moves past this point. After loads: they are under way before
 // anything waits for an earlier one, and are not sunk into the branch that
 // needs them. Between independent pieces of work: their registers are not all
@@ -239,6 +243,11 @@ RDNA35_DEVICE void arrive_together(int64_t, int64_t) {
 // Without it ptxas issues the loads of the activations only after the wait for
 // the position, and the norm waits with them.
 RDNA35_DEVICE void loads_first() { __syncwarp(); }
+// The registers of the rarest path are every wave's.
+RDNA35_DEVICE int forgotten(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
 RDNA35_DEVICE const RopeCacheParams& load_params(const RopeCacheParams& p) {
   return p;  // in constant memory already
 }
@@ -344,6 +353,7 @@ inline void keep_branch() {}
 inline void in_order() {}
 inline void arrive_together(int64_t, int64_t) {}
 inline void loads_first() {}
+inline int forgotten(int x) { return x; }
 
 template <class V>
 inline V load_uniform(const V* base, int64_t index) {

@@ -35,8 +35,8 @@ def aiter(folder: Path) -> Variant:
         cos, sin = i.cos_sin_cache.chunk(2, dim=-1)
         fused.fused_qk_rope_reshape_and_cache(
             i.q, i.k, i.v, k_cache, v_cache, i.slot_mapping, i.positions, cos, sin, None, None,
-            is_neox=True, flash_layout=True, apply_scale=False, q_out=i.q_out, k_out=i.k_out,
-            output_zeros=False,
+            is_neox=i.shape.is_neox, flash_layout=True, apply_scale=False, q_out=i.q_out,
+            k_out=i.k_out, output_zeros=False,
         )  # fmt: skip
 
     def outputs(i: Inputs) -> tuple[torch.Tensor, torch.Tensor]:

@@ -24,11 +24,14 @@ def _normed(inputs: Inputs, x: torch.Tensor, weight: torch.Tensor) -> torch.Tens
 
 
 def _rotated(inputs: Inputs, x: torch.Tensor) -> torch.Tensor:
-    half = inputs.shape.rot // 2
+    rot = inputs.shape.rot
+    half = rot // 2
     cos, sin = inputs.cos_sin_cache[inputs.positions].float()[:, None].chunk(2, -1)
-    first, second = x[..., :half].float(), x[..., half : 2 * half].float()
-    turned = [first * cos - second * sin, second * cos + first * sin]
-    return torch.cat([*(part.bfloat16() for part in turned), x[..., 2 * half :]], -1)
+    pairs = x[..., :rot].float().unflatten(-1, (2, half) if inputs.shape.is_neox else (half, 2))
+    axis = -2 if inputs.shape.is_neox else -1
+    first, second = pairs.unbind(axis)
+    turned = torch.stack([first * cos - second * sin, second * cos + first * sin], axis)
+    return torch.cat([turned.flatten(-2).bfloat16(), x[..., rot:]], -1)
 
 
 def poison(inputs: Inputs) -> None:

@@ -86,6 +86,7 @@ def defaults(folder: Path, modules: vllm_modules.VllmModules) -> Variant:
             write_cache(k, v, k_cache, v_cache, i.slot_mapping, "auto", one, one)
         return q, k
 
-    return Variant(
-        NAME, outputs, outputs, allowed=4, serves=lambda shape, tokens: tokens > FUSED_TOKENS
-    )
+    def serves(shape: Shape, tokens: int) -> bool:
+        return tokens > FUSED_TOKENS and shape.is_neox  # as the kernel is instantiated above
+
+    return Variant(NAME, outputs, outputs, allowed=4, serves=serves)

@@ -14,7 +14,8 @@ class Shape:
     """One layer's attention, bf16.
 
     norm: "" (none), "rms" (RMSNorm of q and k) or "gemma" (GemmaRMSNorm: weight offset 1).
-    gated: each Q head is followed by its gate in memory.
+    gated: each Q head is followed by its gate in memory. is_neox: RoPE's pairs are (i, i + rot/2),
+    else (2i, 2i + 1).
     """
 
     num_q_heads: int
@@ -23,11 +24,13 @@ class Shape:
     norm: str = ""
     rotary_dim: int = 0  # 0: all of the head
     gated: bool = False
+    is_neox: bool = True
 
     @property
     def name(self) -> str:
         """32/8/128+norm: heads of Q, heads of K, head size, and the kind."""
         kind = "gated" if self.gated else "norm" if self.norm else "rope"
+        kind = kind if self.is_neox else "pairs"
         return f"{self.num_q_heads}/{self.num_kv_heads}/{self.head_dim}+{kind}"
 
     @property
@@ -52,6 +55,8 @@ SHAPES = (
     *(Shape(*heads, norm=norm) for heads in _HEADS for norm in ("", "rms")),
     Shape(32, 32, 96),  # Phi
     Shape(8, 2, 256, norm="gemma", rotary_dim=64, gated=True),  # Qwen3.5
+    Shape(32, 8, 128, is_neox=False),  # Cohere
+    Shape(32, 2, 128, rotary_dim=64, is_neox=False),  # GLM-4
 )
 
 

@@ -29,7 +29,7 @@ AITER_NOT_RERUN = {
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """What a cell has to reach: all of the ratios, or the multiple of its floor.
+    """What a cell has to reach: all of the ratios, or the multiple of its floor if there is one.
 
     over_unfused, over_aiter: how many times faster at least. over_floor: times the floor at most.
     never_slower: than unfused, whatever the floor says.
@@ -45,11 +45,14 @@ class Target:
         if self.never_slower:
             return f"{self.over_floor:.2f} {self.floor} and 1x unfused"
         aiter = f", {self.over_aiter}x AITER" if self.over_aiter else ""
-        return f"{self.over_unfused}x unfused{aiter}, or {self.over_floor} {self.floor}"
+        floor = f", or {self.over_floor} {self.floor}" if self.over_floor else ""
+        return f"{self.over_unfused}x unfused{aiter}{floor}"
 
 
 def target_of(shape: str, tokens: int) -> Target | None:
     """The target of a shape at T; None where there is none."""
+    if shape.endswith("+pairs"):
+        return Target(over_unfused=1.5) if tokens in (1, 8, 32) else None
     normed = not shape.endswith("+rope")
     if tokens in (1, 8, 32):
         multiple = 1.2 if tokens == 1 else 1.3

@@ -64,7 +64,7 @@ def prologue(
             q = norms[0](q.view(q.shape[0], -1, head_dim)).view(q.shape)
             k = norms[1](k.view(k.shape[0], -1, head_dim)).view(k.shape)
         if rotates:
-            q, k = modules.rotate(positions, q, k, head_dim, shape.rot, table, True)
+            q, k = modules.rotate(positions, q, k, head_dim, shape.rot, table, shape.is_neox)
         heads = (-1, head_dim)
         return q.unflatten(-1, heads), k.unflatten(-1, heads), v.unflatten(-1, heads)
 

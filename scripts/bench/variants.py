@@ -54,6 +54,7 @@ def arguments(i: Inputs) -> tuple[object, ...]:
         *(i.positions, i.q, i.k, i.v, i.cos_sin_cache, i.q_weight, i.k_weight),
         *(False, EPS, 0, 0.0, 0, i.kv_cache, i.slot_mapping, i.q_out, i.k_out, None),
         1.0 if i.shape.norm == "gemma" else 0.0,
+        i.shape.is_neox,
     )
 
 

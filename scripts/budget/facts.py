@@ -20,10 +20,12 @@ _NO_RESULT = re.compile(r"s_(cmp|bitcmp|cbranch|branch|wait|delay|clause|nop|end
 @dataclasses.dataclass(frozen=True)
 class Facts:
     """known: register -> all ones (True), zero (False), or either of the two (None); vcc_is: the
-    register that vcc was made from and whether it is its inverse."""
+    register that vcc was made from and whether it is its inverse; masks: the registers that hold a
+    mask with a lane in it, as exec does until it is narrowed."""
 
     known: _Known = ()
     vcc_is: tuple[str, bool] | None = None
+    masks: frozenset[str] = frozenset({"exec_lo"})
 
     def after(self, instruction: Instruction) -> "Facts":
         """What is known behind an instruction."""
@@ -47,12 +49,21 @@ class Facts:
         elif name == "s_xor_b32" and operands[2] == "-1" and operands[1] in dict(self.known):
             was = dict(self.known)[operands[1]]
             value = (None if was is None else not was,)
+        has_lanes = False
+        if name in ("s_mov_b32", "s_and_saveexec_b32") and len(operands) > 1:
+            # What exec was is saved.
+            source = "exec_lo" if "saveexec" in name else operands[1]
+            has_lanes = source in self.masks
+        elif name == "s_or_b32":
+            has_lanes = not self.masks.isdisjoint(operands[1:])
         written = operands[:2] if _TWO_RESULTS.match(name) else operands[:1]
         if "saveexec" in name or "cmpx" in name:
             written = [*written, "exec_lo"]
         facts = self._without([r for operand in written for r in _registers(operand)])
         if value is not None:
             facts = facts._with(operands[0], value[0])
+        if has_lanes:
+            facts = dataclasses.replace(facts, masks=facts.masks | {operands[0]})
         return dataclasses.replace(facts, vcc_is=vcc_is) if vcc_is else facts
 
     def taken(self, branch: Instruction) -> "Facts | None":
@@ -64,6 +75,8 @@ class Facts:
         return None if branch.name == "s_branch" else self._decided(branch, False)
 
     def _decided(self, branch: Instruction, taken: bool) -> "Facts | None":
+        if branch.name in ("s_cbranch_execnz", "s_cbranch_execz") and "exec_lo" in self.masks:
+            return self if taken == (branch.name == "s_cbranch_execnz") else None
         if branch.name not in ("s_cbranch_vccnz", "s_cbranch_vccz") or self.vcc_is is None:
             return self
         register, inverse = self.vcc_is
@@ -83,7 +96,7 @@ class Facts:
         lost = self.vcc_is is not None and (
             "vcc_lo" in registers or "exec_lo" in registers or self.vcc_is[0] in registers
         )
-        return Facts(known, None if lost else self.vcc_is)
+        return Facts(known, None if lost else self.vcc_is, self.masks.difference(registers))
 
 
 def _registers(operand: str) -> list[str]:

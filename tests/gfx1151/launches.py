@@ -75,16 +75,18 @@ FAMILY_KEYS = tuple(
 )
 
 
-def _of_kernel(head_dim: int, norm: str) -> Family:
-    return Family(f"any-{head_dim}-{norm or 'rope'}", 7, 2, head_dim, Rope(head_dim), norm=norm)
+def _of_kernel(head_dim: int, norm: str, is_neox: bool = True) -> Family:
+    name = f"any-{head_dim}-{norm or 'rope'}{'' if is_neox else '-pairs'}"
+    return Family(name, 7, 2, head_dim, Rope(head_dim), norm=norm, is_neox=is_neox)
 
 
 # Every head size with and without the norm, for few tokens, some and many: every kernel there is.
+# And those that turn adjacent pairs.
 KERNEL_KEYS = tuple(
-    Key(_of_kernel(head_dim, norm), tokens, dtype)
+    Key(_of_kernel(head_dim, norm, is_neox), tokens, dtype)
     for head_dim in HEAD_DIMS
     for norm in ("", "rms")
-    for tokens in (2, 100, 400)
+    for tokens, is_neox in ((2, True), (100, True), (400, True), (2, False))
     for dtype in DTYPES
 )
 
@@ -97,7 +99,7 @@ _FOUR = {
 # Layouts and options that a family's default case does not have.
 OPTION_KEYS = tuple(
     Key(_BY_NAME[name], 5, dtype, options)
-    for name in ("qwen3", "qwen3.5", "gemma4-full", "nemotron", "norm-and-scale")
+    for name in ("qwen3", "qwen3.5", "gemma4-full", "nemotron", "norm-and-scale", "gpt-j-and-norms")
     for dtype in DTYPES
     for options in _FOUR.values()
     if _BY_NAME[name].norm or options.weights is None

@@ -127,6 +127,36 @@ BRANCHES = """
 """
 
 
+IF_ELSE = """
+    {narrowing} s8, s7
+    global_load_b64 v[0:1], v9, s[4:5]
+    s_waitcnt vmcnt(0)
+    {widening}
+    s_cbranch_execnz .LBB0_2
+    global_load_b64 v[0:1], v9, s[4:5]
+    s_waitcnt vmcnt(0)
+    .LBB0_2:
+    global_store_b64 v9, v[0:1], s[6:7]
+"""
+
+
+@pytest.mark.parametrize(
+    ("narrowing", "widening", "trips"),
+    [
+        ("s_mov_b32", "s_nop 0", 1),  # exec as it was: a wave that runs has lanes
+        ("s_and_saveexec_b32", "s_or_b32 exec_lo, exec_lo, s8", 1),
+        ("s_and_saveexec_b32", "s_nop 0", 2),
+        ("s_and_saveexec_b32", "s_or_b32 exec_lo, exec_lo, s5", 2),
+        ("s_and_saveexec_b32", "s_mov_b32 s8, 0\n s_or_b32 exec_lo, exec_lo, s8", 2),
+    ],
+)
+def test_a_wave_that_runs_has_lanes_where_exec_is_whole_again(
+    narrowing: str, widening: str, trips: int
+) -> None:
+    found = kernel(IF_ELSE.format(narrowing=narrowing, widening=widening))
+    assert chain.round_trips(found) == trips
+
+
 @pytest.mark.parametrize(
     ("second", "between", "most"),
     [

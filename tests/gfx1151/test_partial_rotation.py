@@ -22,9 +22,19 @@ from tests.kernel.families import Family
 from tests.kernel.rope_tables import Rope
 
 
-def _key(head_dim: int, rot: int, norm: str, tokens: int, rows: int = 4096) -> Key:
-    rope = Rope(rot, rows=rows)
-    family = Family(f"{rot}-of-{head_dim}-{norm}", 5, 3, head_dim, rope, norm, max_position=rows)
+def _key(
+    head_dim: int, rot: int, norm: str, tokens: int, rows: int = 4096, is_neox: bool = True
+) -> Key:
+    family = Family(
+        f"{rot}-of-{head_dim}-{norm}{'' if is_neox else '-pairs'}",
+        5,
+        3,
+        head_dim,
+        Rope(rot, rows=rows),
+        norm,
+        max_position=rows,
+        is_neox=is_neox,
+    )
     return Key(family, tokens, torch.bfloat16)
 
 
@@ -34,7 +44,14 @@ FEW = [
     for rot in (2, 16, 32, 64, 78, 96, 250)
     if rot < head_dim
 ]
-WITHOUT_NORM = [_key(head_dim, 16, "", 3) for head_dim in op.HEAD_DIMS]
+FEW += [
+    _key(head_dim, rot, "rms", 3, is_neox=False) for head_dim in op.HEAD_DIMS for rot in (32, 50)
+]
+WITHOUT_NORM = [
+    _key(head_dim, 16, "", 3, is_neox=is_neox)
+    for head_dim in op.HEAD_DIMS
+    for is_neox in (True, False)
+]
 # A token is at the table's last row, behind which the emulator has no memory.
 SMALL_TABLES = [_key(head_dim, 16, "rms", 3, rows=2) for head_dim in op.HEAD_DIMS]
 # Those that wider kernels serve.

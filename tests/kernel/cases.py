@@ -202,6 +202,7 @@ def build(
         q_scale_beta=f.q_scale_beta,
         q_scale_orig_max=f.q_scale_orig_max,
         weight_offset=f.weight_offset,
+        is_neox=f.is_neox,
     )
     if f.rope is not None:
         if table is None:

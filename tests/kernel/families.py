@@ -22,7 +22,7 @@ class Family:
     norm: "" (none), "rms" (RMSNorm, weight in the activations' dtype) or
     "gemma" (GemmaRMSNorm: offset 1). gated: each Q head is followed by its gate
     in memory. position_rows: 3 for M-RoPE positions [3, T]. max_position:
-    positions of a case lie below it. pos_offset: see the op.
+    positions of a case lie below it. pos_offset, is_neox: see the op.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Family:
     pos_offset: int = 0
     q_scale_beta: float = 0.0
     q_scale_orig_max: int = 0
+    is_neox: bool = True
 
     @property
     def rotary_dim(self) -> int:
@@ -107,8 +108,23 @@ FAMILIES = (
         q_scale_beta=0.1,
         q_scale_orig_max=16384,
     ),
-    # No model of the list, but legal: both roundings of Q in one kernel, over a
-    # partial rotation.
+    Family("gpt-j", 16, 16, 256, Rope(64), eps=1e-5, is_neox=False),
+    Family("glm4", 32, 2, 128, Rope(64), eps=1e-5, is_neox=False),
+    Family("cohere", 32, 8, 128, Rope(128), eps=1e-5, is_neox=False),
+    # No models of the list, but legal. Adjacent pairs with every norm.
+    Family(
+        "gpt-j-and-norms",
+        6,
+        3,
+        96,
+        Rope(80),
+        norm="gemma",
+        v_norm=True,
+        q_scale_beta=0.25,
+        q_scale_orig_max=512,
+        is_neox=False,
+    ),
+    # Both roundings of Q in one kernel, over a partial rotation.
     Family(
         "norm-and-scale",
         6,

@@ -51,8 +51,8 @@ def rope_cache(a: Arguments) -> Expected:
     if a.cos_sin_cache is not None:
         row = cos_sin_row(position, a.pos_offset, a.cos_sin_cache.shape[0])
         cos, sin = a.cos_sin_cache[row].float().chunk(2, dim=-1)
-        q = rotate(q, cos, sin)
-        k = None if k is None else rotate(k, cos, sin)
+        q = rotate(q, cos, sin, a.is_neox)
+        k = None if k is None else rotate(k, cos, sin, a.is_neox)
 
     if a.q_scale_beta != 0:
         scale = llama4_scale(position, a.q_scale_beta, a.q_scale_orig_max)
@@ -87,20 +87,21 @@ def cos_sin_row(position: torch.Tensor, pos_offset: int, rows: int) -> torch.Ten
     return torch.tensor(row, dtype=torch.int64)
 
 
-def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """NeoX RoPE of the first 2 * half elements of x [T, H, D], by cos and sin
-    fp32 [T, half]; the other elements are bit copies."""
+def rotate(
+    x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, is_neox: bool = True
+) -> torch.Tensor:
+    """RoPE of the first 2 * half elements of x [T, H, D], by cos and sin fp32
+    [T, half]; the other elements are bit copies. Pairs are (i, i + half), or
+    (2i, 2i + 1) if not NeoX."""
     half = cos.shape[-1]
-    first, second = x[..., :half].float(), x[..., half : 2 * half].float()
+    first = slice(0, half) if is_neox else slice(0, 2 * half, 2)
+    second = slice(half, 2 * half) if is_neox else slice(1, 2 * half, 2)
+    a, b = x[..., first].float(), x[..., second].float()
     cos, sin = cos[:, None], sin[:, None]
-    return torch.cat(
-        [
-            (first * cos - second * sin).to(x.dtype),
-            (second * cos + first * sin).to(x.dtype),
-            x[..., 2 * half :],
-        ],
-        dim=-1,
-    )
+    rotated = x.clone()
+    rotated[..., first] = (a * cos - b * sin).to(x.dtype)
+    rotated[..., second] = (b * cos + a * sin).to(x.dtype)
+    return rotated
 
 
 def llama4_scale(position: torch.Tensor, beta: float, orig_max: int) -> torch.Tensor:

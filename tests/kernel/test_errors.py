@@ -296,7 +296,6 @@ ERRORS = [
     given("scaling by -1", "q_scale_orig_max", q_scale_beta=0.1, q_scale_orig_max=-1),
     given("scaling by -1, negative beta", "q_scale_orig_max", q_scale_beta=-0.1),
     # not served
-    given("GPT-J rotation", "is_neox", is_neox=False),
     given("M-RoPE sections", "mrope_section", mrope_section=[4, 6, 6]),
     given("no M-RoPE sections", "mrope_section", mrope_section=[]),
     given("interleaved M-RoPE", "mrope_interleaved", mrope_interleaved=True),

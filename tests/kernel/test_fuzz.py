@@ -63,6 +63,7 @@ def families(draw: st.DrawFn) -> Family:
         q_scale_orig_max=draw(st.one_of(st.integers(1, 100), large))
         if scaled
         else draw(st.integers(-1, 3)),
+        is_neox=draw(st.booleans()),
     )
 
 

@@ -133,7 +133,7 @@ def _rotary_module(family: Family, dtype: torch.dtype) -> tuple[Any, torch.Tenso
     module = rotary_embedding.get_rope(
         family.head_dim,
         max_position=_max_position(rope),
-        is_neox_style=True,
+        is_neox_style=family.is_neox,
         rope_parameters=_rope_parameters(family, rope),
         dtype=dtype,
     )
