@@ -487,6 +487,28 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
             "spatial_conv_size": 2,
             "temporal_conv_size": 2,
             "use_temporal_conv": True,
+            # The checkpoints' config.json is flat, and read so.
+            "vocab_size": VOCABULARY,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "intermediate_size": 256,
+            "max_position_embeddings": 4096,
+            "rms_norm_eps": 1e-5,
+            "hidden_act": "silu",
+            "use_bias": False,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 5e5,
+                "mrope_section": [22, 22, 20],
+            },
+            "moe_num_experts": [4, 4],
+            "moe_k": 2,
+            "moe_num_shared_experts": 1,
+            "moe_intermediate_size": [64, 64],
+            "moe_layer_start_index": [1, 1],
+            "moe_layer_end_index": [1, 1],
+            "moe_layer_interval": 1,
         },
     ),
     "GlmOcrForConditionalGeneration": (
@@ -776,6 +798,9 @@ def _with_mtp(config: dict[str, Any]) -> dict[str, Any]:
     for key in ("rope_theta", "partial_rotary_factors"):
         if isinstance(by_layer := config.get(key), list):
             found[key] = [*by_layer, by_layer[0]]
+    if config.get("model_type") == "step3p5":
+        # Its list goes on over these layers, which have a window.
+        found["layer_types"] = [*config["layer_types"], "sliding_attention"]
     if isinstance(part := config.get("text_config"), dict):
         found["text_config"] = _with_mtp(part)
     return found
