@@ -343,7 +343,7 @@ MODELS: dict[str, Model] = {
             "granite",
             attention_multiplier=0.0884,
             embedding_multiplier=2.0,
-            residual_multiplier=0.5,
+            residual_multiplier=0.8,
             logits_scaling=1.0,
         ),
         layers=2,
