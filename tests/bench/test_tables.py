@@ -103,6 +103,10 @@ def test_moving_is_the_fastest_of_its_launches() -> None:
         ("14/2/64+norm", 1, {"ours": 1.0, "unfused": 2.505, "load": 0.5}, False),
         ("14/2/64+norm", 1, {"ours": 1.0, "unfused": 2.52, "load": 0.5}, True),
         ("8/2/256+gated", 32, {"ours": 1.0, "unfused": 2.5, "load": 0.5}, True),
+        # Adjacent pairs: 1.5x, whatever the floor, in a decode step alone.
+        ("32/8/128+pairs", 8, {"ours": 1.0, "unfused": 1.5, "load": 0.1}, True),
+        ("32/8/128+pairs", 8, {"ours": 1.0, "unfused": 1.49, "load": 1.0}, False),
+        ("32/8/128+pairs", 256, {"ours": 1.0, "unfused": 9.0, "move_a": 1.0}, None),
         # Batches: by the bytes.
         ("32/8/128+norm", 256, {"ours": 1.0, "unfused": 1.75, "move_a": 0.5}, True),
         ("32/8/128+norm", 256, {"ours": 1.0, "unfused": 1.7, "move_a": 0.5}, False),

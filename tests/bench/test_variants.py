@@ -67,6 +67,7 @@ def test_aiter_serves_whole_heads_of_a_power_of_two_without_the_norm() -> None:
         "8/1/256+rope",
         "16/2/512+rope",
         "32/32/128+rope",
+        "32/8/128+pairs",
     ]
 
 

@@ -511,6 +511,23 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
             "moe_layer_interval": 1,
         },
     ),
+    # Else the same stack 128 times over, which is traced as one graph.
+    "HrmTextForCausalLM": (
+        "",
+        {"num_layers_per_stack": 1, "H_cycles": 1, "L_cycles": 1, "num_hidden_layers": 2},
+    ),
+    "MambaForCausalLM": ("", {"num_hidden_layers": 1, "vocab_size": VOCABULARY}),
+    "Mamba2ForCausalLM": (
+        "",
+        {
+            "hidden_size": 256,
+            "num_hidden_layers": 1,
+            "num_heads": 8,
+            "state_size": 16,
+            "n_groups": 1,
+            "vocab_size": VOCABULARY,
+        },
+    ),
     "GlmOcrForConditionalGeneration": (
         "",
         {"text_config": {"rope_parameters": {"partial_rotary_factor": 1.0}}},
