@@ -525,9 +525,6 @@ _NOT_BUILT = {
     """,
     "Unsupported hasattr call": """
         bailing_moe_v3:BailingMoeV3ForCausalLM
-    """,
-    # vLLM's M-RoPE kernel takes no heads as a dimension of their own.
-    "assert q.dim() == 2 and q.stride(-1) == 1": """
         bailing_moe_v3_vl:BailingMoeV3VLForConditionalGeneration
     """,
     "No module named 'flashinfer'": """

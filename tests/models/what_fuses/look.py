@@ -35,6 +35,7 @@ from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
 from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbeddingBase
 from vllm.model_executor.model_loader import get_model
 from vllm.model_executor.models.registry import ModelRegistry
+from vllm.v1.attention import selector
 from vllm.v1.worker.workspace import init_workspace_manager
 
 from what_fuses.found import NORM, NORM_V, ROPE, Found, Layer
@@ -63,6 +64,8 @@ def look(architectures: Sequence[str]) -> Found:
     torch._dynamo.reset()
     # A rotary module of another configuration may not call the op that this one's would.
     rotary_embedding._ROPE_DICT.clear()
+    # Nor may the backend that an encoder-decoder got serve the next model's layers.
+    selector._cached_get_attn_backend.cache_clear()
     registered: Any = ModelRegistry.models[architectures[0]]
     registered.load_model_cls()  # says by itself what cannot be imported
     config = _config(instance(architectures))

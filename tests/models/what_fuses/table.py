@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from scripts import paths
 from what_fuses.expected import Expectation
 from what_fuses.found import Found
 
@@ -104,6 +105,7 @@ def _why_not(row: Row) -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
+    text = text.replace(f"{paths.ROOT}/", "")
     return " ".join(text.replace("|", "\\|").split())
 
 
