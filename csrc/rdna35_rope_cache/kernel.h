@@ -226,6 +226,7 @@ struct RopeCache {
   // 16-bit weights in the first words of what may hold fp32.
   static RDNA35_DEVICE WideHalves widened(const Halves& x) {
     WideHalves wide;
+    leave_unset(wide);
     RDNA35_UNROLL
     for (int w = 0; w < kWords; ++w) {
       wide.half[0].w[w] = x.half[0].w[w];

@@ -349,6 +349,11 @@ inline void add_from_lane_xor(PerLane<float>& x) {
   });
 }
 
+template <class V>
+inline void leave_unset(V& x) {
+  x = {};
+}
+
 inline void keep_branch() {}
 inline void in_order() {}
 inline void arrive_together(int64_t, int64_t) {}
@@ -425,6 +430,11 @@ inline uint32_t product_half(uint32_t a, uint32_t b) {
 // ---- what targets share ---------------------------------------------------
 
 #if defined(__HIP__) || defined(__CUDACC__)
+
+// What is then set in part, the rest of it never read. The host's compiler
+// cannot tell that and warns; a device would spend instructions on zeros.
+template <class V>
+RDNA35_DEVICE void leave_unset(V&) {}
 
 template <class F>
 RDNA35_DEVICE void for_each_lane(F f) {
