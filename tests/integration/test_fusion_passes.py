@@ -43,6 +43,15 @@ FUSED: dict[str, list[tuple[tuple[int, int, int], dict[str, Any], str]]] = {
         ((4, 2, 128), {"rotary_dim": 78, "norm": "rms"}, QK_NORM),
         ((4, 2, 64), {"rotary_dim": 16, "norm": "rms", "eps": 1e-5}, QK_NORM),
     ],
+    "adjacent pairs": [
+        ((4, 2, 128), {"is_neox": False}, ROPE),
+        ((4, 2, 128), {}, ROPE),
+        ((8, 1, 128), {"is_neox": False, "rotary_dim": 64}, ROPE),
+        ((4, 2, 64), {"is_neox": False, "norm": "rms"}, QK_NORM),
+        ((4, 2, 64), {"norm": "rms"}, QK_NORM),
+        ((4, 1, 256), {"is_neox": False, "norm": "gemma"}, QK_NORM),
+        ((4, 1, 128), {"is_neox": False, "norm": "rms", "v_norm": True}, QKV_NORM),
+    ],
     "gemma 3": [
         ((4, 2, 256), {"norm": "gemma"}, QK_NORM),
         ((4, 1, 256), {"norm": "gemma"}, QK_NORM),
@@ -213,7 +222,7 @@ def test_the_log_says_how_many_layers_are_fused_and_why_others_are_not() -> None
     layers = [
         Prologue(config, 4, 2, 64),
         Prologue(config, 4, 2, 64, norm="rms"),
-        Prologue(config, 4, 2, 64, is_neox=False),
+        Prologue(config, 4, 2, 64, body=bodies.rotation_with_offset, rotary_dim=32),
         Prologue(config, 4, 2, 80),
         Prologue(config, 4, 2, 64, body=bodies.scaled_k),
         Prologue(config, 4, 2, 64, body=bodies.scaled_k),
@@ -229,7 +238,7 @@ def test_the_log_says_how_many_layers_are_fused_and_why_others_are_not() -> None
     assert lines == [
         f"RoPE and the KV cache write stay apart: {size}",
         "RoPE and the KV cache write are one op in 2 of 6 attention layers"
-        "; not in 1: rotation of adjacent pairs (GPT-J style)"
+        "; not in 1: RoPE's rope_dim_offset: 32, which should be 0"
         f"; not in 1: {size}"
         "; not in 2: its norm, RoPE and KV cache write are not the ones that fuse",
     ], logged

@@ -16,7 +16,8 @@ EPS = 1e-6
 
 @dataclass(frozen=True)
 class Shape:
-    """Heads of a layer. norm: "", "rms" or "gemma"; v_norm: V's weightless norm."""
+    """Heads of a layer. norm: "", "rms" or "gemma"; v_norm: V's weightless norm; is_neox: RoPE
+    turns pairs half a rotary dimension apart, not adjacent ones."""
 
     num_heads: int
     num_kv_heads: int
@@ -24,6 +25,7 @@ class Shape:
     rotary_dim: int
     norm: str = ""
     v_norm: bool = False
+    is_neox: bool = True
 
 
 SHAPES = {
@@ -31,10 +33,13 @@ SHAPES = {
     "small 14/2/64": Shape(14, 2, 64, 64),
     "phi 32/32/96": Shape(32, 32, 96, 96),
     "nemotron 5/1/128, rot 78": Shape(5, 1, 128, 78),
+    "cohere 24/8/128": Shape(24, 8, 128, 128, is_neox=False),
+    "glm4 32/2/128, rot 64": Shape(32, 2, 128, 64, is_neox=False),
     "gemma 8/4/256": Shape(8, 4, 256, 256),
     "gemma 16/2/512": Shape(16, 2, 512, 512),
     "qwen3 32/8/128": Shape(32, 8, 128, 128, "rms"),
     "partial 6/2/128, rot 64": Shape(6, 2, 128, 64, "rms"),
+    "adjacent pairs 6/2/128, rot 64": Shape(6, 2, 128, 64, "rms", is_neox=False),
     "gemma3 16/8/256": Shape(16, 8, 256, 256, "gemma"),
     "gemma4 8/1/256": Shape(8, 1, 256, 256, "rms", v_norm=True),
     "gemma4 16/2/512": Shape(16, 2, 512, 512, "rms", v_norm=True),
@@ -61,7 +66,6 @@ class Case:
         blocks: tuple[int, int] = (5, 16),
         tokens: int = 7,
         num_slots: int | None = None,
-        is_neox: bool = True,
         cache_dtype: str = "auto",
         **attention: Any,
     ) -> None:
@@ -74,8 +78,8 @@ class Case:
 
         torch.manual_seed(1234)
         self.dtype = getattr(torch, dtype)
-        self.shape, self.is_neox = SHAPES[shape_name], is_neox
-        shape, dtype = self.shape, self.dtype
+        self.shape = shape = SHAPES[shape_name]
+        dtype = self.dtype
         self.config = vllm_config(model={"dtype": dtype}, cache={"cache_dtype": cache_dtype})
         h, hkv, d = shape.num_heads, shape.num_kv_heads, shape.head_size
         if shared := attention.get("kv_sharing_target_layer_name"):
@@ -85,7 +89,9 @@ class Case:
         )
         self.impl = self.layer.impl
         with set_current_vllm_config(self.config), layers.default_dtype(dtype):
-            self.rope = RotaryEmbedding(d, shape.rotary_dim, MAX_POSITION, 1e4, is_neox, dtype)
+            self.rope = RotaryEmbedding(
+                d, shape.rotary_dim, MAX_POSITION, 1e4, shape.is_neox, dtype
+            )
             norm = {"rms": RMSNorm, "gemma": GemmaRMSNorm, "": None}[shape.norm]
             self.norms = [norm(d, EPS) for _ in range(2)] if norm else []
         for each in self.norms:
@@ -127,7 +133,7 @@ class Case:
             *self.qkv_heads,
             self.positions,
             self.rope.cos_sin_cache,
-            self.is_neox,
+            self.shape.is_neox,
             self.cache,
             slots,
             *outputs,
@@ -155,7 +161,7 @@ class Case:
             self.norms[1].weight.data,
             EPS,
             self.rope.cos_sin_cache,
-            self.is_neox,
+            self.shape.is_neox,
             self.cache,
             slots,
             weight_offset=1.0 if self.shape.norm == "gemma" else 0.0,
@@ -368,8 +374,6 @@ def test_without_a_slot_mapping_outputs_are_defined_and_nothing_is_written(
 
 
 UNFIT: dict[str, tuple[str, dict[str, Any], str]] = {
-    "GPT-J rotation": ("rope", {"is_neox": False}, "GPT-J"),
-    "GPT-J rotation after a norm": ("norm", {"is_neox": False}, "GPT-J"),
     "head size 80": ("head size 80", {}, "not built for head size 80"),
     "fp32": ("rope", {"dtype": "float32"}, "activations of torch.float32"),
     "fp32 after a norm": ("norm", {"dtype": "float32"}, "activations of torch.float32"),

@@ -89,12 +89,8 @@ def layers(config: Any, kind: str) -> tuple[list[Any], list[str]]:
             # The whole projection may be read besides: the fused op does not overwrite it.
             ops = [UNFUSED, ROPE, UNFUSED]
         case "other rotations":
-            made = [
-                layer(is_neox=False),
-                layer(is_neox=False, norm="rms"),
-                rotated(long_rope, lambda positions: positions),
-            ]
-            ops = [UNFUSED] * 3
+            made = [rotated(long_rope, lambda positions: positions)]
+            ops = [UNFUSED]
         case "M-RoPE":
             made = [rotated(mrope, three), rotated(mrope, three, norm="rms")]
             ops = [UNFUSED] * 2

@@ -121,7 +121,9 @@ def check(a: Arguments, expected: Expected, tally: Tally | None = None) -> None:
     """Checks every output of a finished call against the reference: within the
     contract's measure, or bit for bit where the op only copies."""
     rot = 0 if a.cos_sin_cache is None else a.cos_sin_cache.shape[-1]
-    _check_heads("q", q_of(a), expected.q, rot, _q_is_computed(a), tally)
+    normed_and_scaled = a.q_weight is not None and a.q_scale_beta != 0
+    bound = compare.REFERENCE_ULPS_NORM_AND_SCALE if normed_and_scaled else compare.REFERENCE_ULPS
+    _check_heads("q", q_of(a), expected.q, rot, _q_is_computed(a), tally, bound)
     if expected.k is not None:
         k_normed = a.k_weight is not None
         _check_heads("k", k_of(a), expected.k, rot, k_normed, tally)
@@ -165,10 +167,11 @@ def _check_heads(
     rot: int,
     computed: bool,
     tally: Tally | None,
+    bound: float = compare.REFERENCE_ULPS,
 ) -> None:
     """Elements past rot are bit copies unless the whole head is computed."""
     if computed or rot:
-        compare.assert_close(name, actual, expected, tally)
+        compare.assert_close(name, actual, expected, tally, bound)
     if not computed:
         compare.assert_same_bits(f"{name} past rot {rot}", actual[..., rot:], expected[..., rot:])
 

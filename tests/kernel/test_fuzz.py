@@ -1,7 +1,9 @@
 """Random calls over shapes, strides, dtypes and options, against the reference.
 
 RDNA35_FUZZ_EXAMPLES sets their number (default 2000), RDNA35_FUZZ_SEED which they
-are. A long run, without the time limit of a test:
+are; Hypothesis also draws numbers that it finds in the modules imported so far, so a
+run of this file alone makes other calls than one of all tests. A long run, without
+the time limit of a test:
 
     RDNA35_FUZZ_EXAMPLES=50000 python -m pytest --timeout=0 tests/kernel/test_fuzz.py
 """

@@ -383,7 +383,7 @@ MODELS: dict[str, Model] = {
         why_not="Q is scaled between RoPE and attention",
     ),
     "glm4": Model(
-        "GLM-4 (4/1/128, GPT-J rotation)",
+        "GLM-4 (4/1/128, rot 64, GPT-J rotation)",
         _config(
             "Glm4ForCausalLM",
             "glm4",
@@ -395,7 +395,7 @@ MODELS: dict[str, Model] = {
             },
         ),
         layers=2,
-        why_not="its rotation is of adjacent pairs",
+        fused={ROPE: 2},
     ),
     "olmoe": Model(
         "OLMoE (4/4/64, norm over the whole projection)",

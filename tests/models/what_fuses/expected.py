@@ -26,16 +26,23 @@ _WHOLE = {
         aria:AriaForConditionalGeneration
         audioflamingo3:AudioFlamingo3ForConditionalGeneration
         bailing_moe:BailingMoeForCausalLM
+        chatglm:ChatGLMForCausalLM
+        cohere_eagle:EagleCohereForCausalLM
+        commandr:CohereForCausalLM
         deepseek_ocr2:DeepseekOCR2ForCausalLM deepseek_ocr:DeepseekOCRForCausalLM
         deepseek_v2:DeepseekForCausalLM
         deepseek_vl2:DeepseekVLV2ForCausalLM
         dots_ocr:DotsOCRForCausalLM
         eagle2_5_vl:Eagle2_5_VLForConditionalGeneration
+        ernie45:Ernie4_5ForCausalLM
+        ernie45_moe:Ernie4_5_MoeForCausalLM
         exaone:ExaoneForCausalLM
         falcon:FalconForCausalLM
         fireredasr2:FireRedASR2ForConditionalGeneration
         gemma2:Gemma2ForCausalLM
         gemma:GemmaForCausalLM
+        glm4:Glm4ForCausalLM
+        glm4v:GLM4VForCausalLM
         glmasr:GlmAsrForConditionalGeneration
         gpt_oss:GptOssForCausalLM
         granite4_vision:Granite4VisionForConditionalGeneration
@@ -142,6 +149,8 @@ _SHARED = "layers that share another's KV cache"
 # Some layers fuse, and some do not.
 _PARTLY = {
     ("afmoe:AfmoeForCausalLM", NORM, _NOT_ROTATED),
+    ("cohere2_moe:Cohere2MoeForCausalLM", ROPE, _NOT_ROTATED),
+    ("cohere2_vision:Cohere2VisionForConditionalGeneration", ROPE, _NOT_ROTATED),
     ("exaone4:Exaone4ForCausalLM", NORM, _NOT_ROTATED),
     ("exaone4_5:Exaone4_5_ForConditionalGeneration", NORM, _NOT_ROTATED),
     ("exaone_moe:ExaoneMoeForCausalLM", NORM, _NOT_ROTATED),
@@ -202,16 +211,7 @@ _NONE = {
     "vLLM takes it for an encoder, because it pools by the first token": """
         colpali:ColPaliModel
     """,
-    "the rotation is of adjacent pairs (GPT-J)": """
-        chatglm:ChatGLMForCausalLM
-        cohere2_moe:Cohere2MoeForCausalLM
-        cohere2_vision:Cohere2VisionForConditionalGeneration
-        cohere_eagle:EagleCohereForCausalLM
-        commandr:CohereForCausalLM
-        ernie45:Ernie4_5ForCausalLM
-        ernie45_moe:Ernie4_5_MoeForCausalLM
-        glm4:Glm4ForCausalLM
-        glm4v:GLM4VForCausalLM
+    "Q, K and V are parts by their number (chunk), not by their sizes": """
         gpt_j:GPTJForCausalLM
     """,
     "M-RoPE": """
@@ -340,7 +340,7 @@ _NONE = {
         domyn_edge:DomynEdgeForCausalLM
         muse_glimmer:MuseGlimmerForCausalLM
     """,
-    "K alone is normed, and turned GPT-J style": """
+    "K alone is normed": """
         openpangu:PanguProMoEV2ForCausalLM
     """,
     "3-D inputs into the rotation": """

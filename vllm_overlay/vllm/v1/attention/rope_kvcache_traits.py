@@ -14,7 +14,6 @@ class RopeKVCacheTraits:
     Attributes:
         checks_head_size: The implementation says for itself which head sizes its
             hooks take: `fused_*_supported` is False for any other.
-        adjacent_pairs: They rotate in the GPT-J style as well.
         mixed_dtypes: They take a cos/sin cache and norm weights of any dtype. If
             not: the cache is of the activations' dtype, and both norm weights are
             of that or fp32.
@@ -28,7 +27,6 @@ class RopeKVCacheTraits:
     """
 
     checks_head_size: bool = False
-    adjacent_pairs: bool = True
     mixed_dtypes: bool = True
     weight_offset: bool = False
     v_norm: bool = False

@@ -187,8 +187,6 @@ class FusableLayers:
             if argument.has_default_value():
                 value = rotation.kwargs.get(argument.name, argument.default_value)
                 _check(f"RoPE's {argument.name}", value, argument.default_value)
-        if not (layer.traits.adjacent_pairs or rotation.kwargs.get("is_neox", True)):
-            raise NotFusable("rotation of adjacent pairs (GPT-J style)")
         dtype = _val(rotation.kwargs["cos_sin_cache"]).dtype
         if not layer.traits.mixed_dtypes:
             _check("dtype of cos_sin_cache", dtype, inputs[0].dtype)

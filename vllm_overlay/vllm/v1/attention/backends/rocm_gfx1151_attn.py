@@ -55,7 +55,6 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
 
     rope_kvcache_traits = RopeKVCacheTraits(
         checks_head_size=True,
-        adjacent_pairs=False,
         mixed_dtypes=False,
         weight_offset=True,
         v_norm=True,
@@ -126,7 +125,7 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
             value: `[T, num_kv_heads, head_size]`.
             positions: int64 `[T]`.
             cos_sin_cache: `[max_position, rotary_dim]`, cosines then sines.
-            is_neox: Whether pairs are half a rotary dimension apart.
+            is_neox: Whether pairs are half a rotary dimension apart, or adjacent.
             kv_cache: `[num_blocks, num_kv_heads, block_size, 2 * head_size]`.
             layer_slot_mapping: int64 `[S]`, S <= T; None: nothing is written.
             query_out: As `query`, receives the rotated query.
@@ -134,7 +133,7 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
 
         """
         reason = self._unfused_reason or self._unfit(
-            query, key, value, cos_sin_cache, is_neox, kv_cache, None, None
+            query, key, value, cos_sin_cache, kv_cache, None, None
         )
         if reason is None:
             op.rdna35_rope_cache(
@@ -143,6 +142,7 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
                 key,
                 value,
                 cos_sin_cache,
+                is_neox=is_neox,
                 kv_cache=None if layer_slot_mapping is None else kv_cache,
                 slot_mapping=layer_slot_mapping,
                 q_out=query_out,
@@ -196,7 +196,7 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
             k_weight: RMSNorm weight `[head_size]` of K.
             rms_norm_eps: Epsilon of all the norms.
             cos_sin_cache: `[max_position, rotary_dim]`, cosines then sines.
-            is_neox: Whether pairs are half a rotary dimension apart.
+            is_neox: Whether pairs are half a rotary dimension apart, or adjacent.
             kv_cache: `[num_blocks, num_kv_heads, block_size, 2 * head_size]`.
             layer_slot_mapping: int64 `[S]`, S <= T; None: nothing is written.
             weight_offset: Added to both weights in fp32 (GemmaRMSNorm: 1.0).
@@ -217,7 +217,7 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
             )
         )
         reason = self._unfused_reason or self._unfit(
-            q, k, v, cos_sin_cache, is_neox, kv_cache, q_weight, k_weight
+            q, k, v, cos_sin_cache, kv_cache, q_weight, k_weight
         )
         if reason is None:
             op.rdna35_rope_cache(
@@ -226,6 +226,7 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
                 k,
                 v,
                 cos_sin_cache,
+                is_neox=is_neox,
                 q_weight=q_weight,
                 k_weight=k_weight,
                 weight_offset=weight_offset,
@@ -265,14 +266,11 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
         k: torch.Tensor,
         v: torch.Tensor,
         cos_sin_cache: torch.Tensor,
-        is_neox: bool,
         kv_cache: torch.Tensor,
         q_weight: torch.Tensor | None,
         k_weight: torch.Tensor | None,
     ) -> str | None:
         """Why the kernel does not take this call; None if it does."""
-        if not is_neox:
-            return "rotation of adjacent pairs (GPT-J style)"
         dtype = q.dtype
         if not op.supports_dtype(dtype):
             return f"activations of {dtype}"

@@ -106,6 +106,7 @@ def rdna35_rope_cache(
     v: torch.Tensor | None,
     cos_sin_cache: torch.Tensor | None,
     *,
+    is_neox: bool = True,
     q_weight: torch.Tensor | None = None,
     k_weight: torch.Tensor | None = None,
     weight_offset: float = 0.0,
@@ -129,6 +130,7 @@ def rdna35_rope_cache(
         v: `[T, Hkv, D]` of q's dtype, only read.
         cos_sin_cache: `[max_pos, rot]` of q's dtype, the cosines then the sines;
             None: no rotation.
+        is_neox: Pairs are (i, i + rot / 2); if not, (2i, 2i + 1), as in GPT-J.
         q_weight: RMSNorm weight `[D]` of q's dtype or fp32; None: no norm.
         k_weight: As `q_weight`, for K.
         weight_offset: Added to both weights, in fp32 (1.0 for GemmaRMSNorm).
@@ -169,4 +171,5 @@ def rdna35_rope_cache(
         k_out,
         v_out,
         weight_offset,
+        is_neox,
     )
