@@ -58,12 +58,13 @@ def _families(backend: str) -> list[Layer]:
         {"norm": "rms", "is_neox": False},
         {"norm": "gemma"},
         {"norm": "rms", "v_norm": True},
+        {"norm": "rms", "by_head": True},
     ]
     return [(backend, SMALL, kind) for kind in kinds]
 
 
-_ALL_FUSED = [*[ROPE] * 3, *[QK_NORM] * 4, UNFUSED]
-_ROPE_FUSED = [*[ROPE] * 3, *[UNFUSED] * 5]
+_ALL_FUSED = [*[ROPE] * 3, *[QK_NORM] * 4, *[UNFUSED] * 2]
+_ROPE_FUSED = [*[ROPE] * 3, *[UNFUSED] * 6]
 
 
 def _each(backends: list[str], heads: tuple[int, int, int], **arguments: Any) -> list[Layer]:

@@ -52,6 +52,12 @@ FUSED: dict[str, list[tuple[tuple[int, int, int], dict[str, Any], str]]] = {
         ((4, 1, 256), {"is_neox": False, "norm": "gemma"}, QK_NORM),
         ((4, 1, 128), {"is_neox": False, "norm": "rms", "v_norm": True}, QKV_NORM),
     ],
+    "heads as they come from the norms": [
+        ((4, 2, 64), {"norm": "rms", "by_head": True}, QK_NORM),
+        ((4, 2, 64), {"norm": "rms"}, QK_NORM),
+        ((6, 1, 128), {"norm": "rms", "by_head": True, "rotary_dim": 64}, QK_NORM),
+        ((4, 4, 64), {"norm": "gemma", "by_head": True, "is_neox": False}, QK_NORM),
+    ],
     "gemma 3": [
         ((4, 2, 256), {"norm": "gemma"}, QK_NORM),
         ((4, 1, 256), {"norm": "gemma"}, QK_NORM),

@@ -113,9 +113,8 @@ def layers(config: Any, kind: str) -> tuple[list[Any], list[str]]:
                 normed(64, 64, rms(64), rms(64, dtype=torch.float32)),
                 normed(64, 64, rms(64, var_hidden_size=32), rms(64, var_hidden_size=32)),
                 normed(64, 64, lambda: LayerNorm(64), lambda: LayerNorm(64)),
-                layer(bodies.heads_into_rotation, norm="rms"),
             ]
-            ops = [UNFUSED] * 8
+            ops = [UNFUSED] * 7
         case "weights for each head":
             made = [normed(64, 64, rms(64), rms(64))]
             made[0].first.weight = torch.nn.Parameter(torch.rand(4, 64, dtype=dtype) + 0.5)

@@ -140,15 +140,6 @@ def weighted_v_norm(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
     return q, k, layer.norm_heads(layer.first, v)
 
 
-def heads_into_rotation(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
-    """RoPE gets [T, H, D], straight from the norms."""
-    q, k, v = qkv.split(layer.sizes, dim=-1)
-    q = layer.q_norm(q.unflatten(-1, (-1, layer.head_size)))
-    k = layer.k_norm(k.unflatten(-1, (-1, layer.head_size)))
-    q, k = layer.rotary(positions, q, k)
-    return q.flatten(-2), k.flatten(-2), v
-
-
 def rotation_module(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
     """RoPE is another of vLLM's modules (`first`), with as many positions as it takes."""
     q, k, v = qkv.split(layer.sizes, dim=-1)

@@ -73,10 +73,11 @@ Body = Callable[["Prologue", Tensor, Tensor], tuple[Any, ...]]
 class Prologue(torch.nn.Module):
     """A layer of one kind, whose weights are random and never one.
 
-    norm: "", "rms" or "gemma" for Q and K. v_norm: V's norm, without a weight. width: of the
-    projection's output, if there is more in it than Q, K and V. body: what the model does, if not
-    the usual: (layer, positions, qkv) to q, k and v for attention, and values to return besides.
-    modules: makes what such a body uses, with the model's dtype as default.
+    norm: "", "rms" or "gemma" for Q and K. v_norm: V's norm, without a weight. by_head: RoPE gets
+    [T, H, D], straight from the norms. width: of the projection's output, if there is more in it
+    than Q, K and V. body: what the model does, if not the usual: (layer, positions, qkv) to q, k and
+    v for attention, and values to return besides. modules: makes what such a body uses, with the
+    model's dtype as default.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Prologue(torch.nn.Module):
         *,
         norm: str = "",
         v_norm: bool = False,
+        by_head: bool = False,
         rotary_dim: int | None = None,
         eps: float = 1e-6,
         is_neox: bool = True,
@@ -107,7 +109,7 @@ class Prologue(torch.nn.Module):
         self.sizes = [n * head_size for n in (num_heads, num_kv_heads, num_kv_heads)]
         self.width = width or sum(self.sizes)
         self.body = body or usual
-        self.normed = bool(norm)
+        self.normed, self.by_head = bool(norm), by_head
         dtype = config.model_config.dtype
         with set_current_vllm_config(config), default_dtype(dtype):
             self.rotary = RotaryEmbedding(
@@ -125,8 +127,9 @@ class Prologue(torch.nn.Module):
                 self.add_module(module_name, module)
 
     def norm_heads(self, norm: torch.nn.Module, x: Tensor) -> Tensor:
-        """The norm over each head of `[T, heads * head_size]`."""
-        return norm(x.unflatten(-1, (-1, self.head_size))).flatten(-2)
+        """The norm over each head of `[T, heads * head_size]`; of that shape, or by head."""
+        x = norm(x.unflatten(-1, (-1, self.head_size)))
+        return x if self.by_head else x.flatten(-2)
 
     def forward(self, positions: Tensor, qkv: Tensor) -> tuple[Any, ...]:
         q, k, v, *more = self.body(self, positions, qkv)
@@ -134,14 +137,14 @@ class Prologue(torch.nn.Module):
 
 
 def usual(layer: Prologue, positions: Tensor, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What Llama and Qwen3 do, and Gemma 4 with the norm of V."""
+    """What Llama and Qwen3 do, LFM2 by head, and Gemma 4 with the norm of V."""
     q, k, v = qkv.split(layer.sizes, dim=-1)
     if layer.normed:
         q, k = layer.norm_heads(layer.q_norm, q), layer.norm_heads(layer.k_norm, k)
     if layer.v_norm is not None:
         v = layer.norm_heads(layer.v_norm, v)
     q, k = layer.rotary(positions, q, k)
-    return q, k, v
+    return q.flatten(1), k.flatten(1), v
 
 
 @dataclass

@@ -397,6 +397,25 @@ MODELS: dict[str, Model] = {
         layers=2,
         fused={ROPE: 2},
     ),
+    "lfm2": Model(
+        "LFM2 (4/2/64, RoPE by head, short convolutions between)",
+        _config(
+            "Lfm2ForCausalLM",
+            "lfm2",
+            hidden_size=256,
+            num_key_value_heads=2,
+            layer_types=["conv", "full_attention"],
+            conv_L_cache=3,
+            norm_eps=1e-5,
+            block_auto_adjust_ff_dim=False,
+            block_dim=256,
+            conv_dim=256,
+            full_attn_idxs=[1],
+        ),
+        layers=1,
+        fused={NORM: 1},
+        engine={"enable_prefix_caching": False},
+    ),
     "olmoe": Model(
         "OLMoE (4/4/64, norm over the whole projection)",
         _config(

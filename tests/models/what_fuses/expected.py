@@ -119,6 +119,9 @@ _WHOLE = {
         hy_v3:HYV3ForCausalLM
         jina:JinaEmbeddingsV5Model jina:JinaForRanking
         laguna:LagunaForCausalLM laguna_dflash:DFlashLagunaForCausalLM
+        lfm2:Lfm2ForCausalLM
+        lfm2_moe:Lfm2MoeForCausalLM
+        lfm2_vl:Lfm2VLForConditionalGeneration
         lilicorr:LiLiCorrForCausalLM
         llava_onevision2:LlavaOnevision2ForConditionalGeneration
         molmo2:Molmo2ForConditionalGeneration
@@ -342,11 +345,6 @@ _NONE = {
     """,
     "K alone is normed": """
         openpangu:PanguProMoEV2ForCausalLM
-    """,
-    "3-D inputs into the rotation": """
-        lfm2:Lfm2ForCausalLM
-        lfm2_moe:Lfm2MoeForCausalLM
-        lfm2_vl:Lfm2VLForConditionalGeneration
     """,
     "V's heads have another size than K's": """
         mimo_v2:MiMoV2FlashForCausalLM mimo_v2:MiMoV2ForCausalLM

@@ -19,6 +19,8 @@ class RopeKVCacheTraits:
             of that or fp32.
         weight_offset: The norm adds `weight_offset` to the weights (GemmaRMSNorm).
         v_norm: V is normed as well if there is a `v_out`.
+        rope_by_head: Q and K may be rotated as they come from their norms, as
+            `[T, num_heads, head_size]`. Only the pass differs, not the hook.
         separate_outputs: The hook without norms writes to `query_out` and
             `key_out`, so the projection's output is not overwritten.
         without_slots: Those with outputs of their own are called without a slot
@@ -30,5 +32,6 @@ class RopeKVCacheTraits:
     mixed_dtypes: bool = True
     weight_offset: bool = False
     v_norm: bool = False
+    rope_by_head: bool = False
     separate_outputs: bool = False
     without_slots: bool = False

@@ -180,8 +180,14 @@ class FusableLayers:
     @staticmethod
     def _check_rotation(rotation: fx.Node, layer: FusableLayer) -> None:
         _check("RoPE's head size", rotation.kwargs["head_size"], layer.head_size)
-        inputs = [_val(rotation.kwargs[x]) for x in ("query", "key")]
-        _check("dimensions of RoPE's inputs", [x.dim() for x in inputs], [2, 2])
+        q, k = (rotation.kwargs[x] for x in ("query", "key"))
+        if layer.traits.rope_by_head and _val(q).dim() == 3:
+            _check_heads("RoPE's Q", q, layer.num_heads, layer.head_size)
+            _check_heads("RoPE's K", k, layer.num_kv_heads, layer.head_size)
+        else:
+            _check(
+                "dimensions of RoPE's inputs", [_val(q).dim(), _val(k).dim()], [2, 2]
+            )
         # A pattern names no argument that has a default in the op's schema.
         for argument in rotation.args[0]._schema.arguments:
             if argument.has_default_value():
@@ -189,7 +195,7 @@ class FusableLayers:
                 _check(f"RoPE's {argument.name}", value, argument.default_value)
         dtype = _val(rotation.kwargs["cos_sin_cache"]).dtype
         if not layer.traits.mixed_dtypes:
-            _check("dtype of cos_sin_cache", dtype, inputs[0].dtype)
+            _check("dtype of cos_sin_cache", dtype, _val(q).dtype)
 
     @staticmethod
     def _check_norm(norm: fx.Node, layer: FusableLayer) -> None:

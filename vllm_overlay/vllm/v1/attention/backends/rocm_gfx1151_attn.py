@@ -58,6 +58,7 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
         mixed_dtypes=False,
         weight_offset=True,
         v_norm=True,
+        rope_by_head=True,
         separate_outputs=True,
         without_slots=True,
     )
