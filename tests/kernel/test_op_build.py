@@ -25,25 +25,32 @@ def _configure(build: Path, rocm: Path, zig: Path | None) -> subprocess.Complete
     return subprocess.run(command, env=env, capture_output=True, text=True)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("place", ["llvm/bin", "lib/llvm/bin"])
-def test_rocms_clang_is_taken_where_there_is_one(place: str, tmp_path: Path) -> None:
-    # Its clang is the pinned one under another name, which leaves a trace.
-    zig, rocm, trace = op._zig(), tmp_path / "rocm", tmp_path / "trace"
+def _configured_with_rocm(rocm: Path, place: str, trace: Path, build: Path) -> None:
+    """Configures with a ROCm whose clang is the pinned one under another name, leaving a trace."""
     (rocm / place).mkdir(parents=True)
     for name in ("clang", "ld.lld"):
         program = rocm / place / name
-        program.write_text(f'#!/bin/sh\necho {name} >> {trace}\nexec {zig} {name} "$@"\n')
+        program.write_text(f'#!/bin/sh\necho {name} >> {trace}\nexec {op._zig()} {name} "$@"\n')
         program.chmod(0o755)
-    build = tmp_path / "build"
     configured = _configure(build, rocm, None)
     assert configured.returncode == 0, configured.stderr
+
+
+@pytest.mark.slow
+def test_rocms_clang_is_taken_where_there_is_one(tmp_path: Path, op_library: Path) -> None:
+    build, trace = tmp_path / "build", tmp_path / "trace"
+    _configured_with_rocm(tmp_path / "rocm", "llvm/bin", trace, build)
     subprocess.run([tool("ninja"), "-C", str(build), OBJECT], check=True, capture_output=True)
     assert trace.read_text().split() == ["clang", "clang", "ld.lld"]
-    pinned = tmp_path / "pinned"
-    assert _configure(pinned, tmp_path / "none", zig).returncode == 0
-    subprocess.run([tool("ninja"), "-C", str(pinned), OBJECT], check=True, capture_output=True)
-    assert (build / OBJECT).read_bytes() == (pinned / OBJECT).read_bytes()
+    assert (build / OBJECT).read_bytes() == (op_library.parent / OBJECT).read_bytes()
+
+
+def test_it_is_found_where_newer_releases_have_it(tmp_path: Path) -> None:
+    build, clang = tmp_path / "build", tmp_path / "rocm/lib/llvm/bin/clang"
+    _configured_with_rocm(tmp_path / "rocm", "lib/llvm/bin", tmp_path / "trace", build)
+    command = [tool("ninja"), "-C", str(build), "-t", "commands", OBJECT]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert said.count(f"{clang} ") == 2, said
 
 
 def test_without_a_clang_the_error_says_where_one_was_looked_for(tmp_path: Path) -> None:
