@@ -48,7 +48,7 @@ class Graph:
 
 
 def _families(backend: str) -> list[Layer]:
-    """Llama's, Qwen3's and Gemma's prologues, of one shape."""
+    """Llama's, Qwen3's, Gemma's and LFM2's prologues, of one shape."""
     kinds: list[dict[str, Any]] = [
         {},
         {"rotary_dim": 32},

@@ -377,6 +377,12 @@ UNFIT: dict[str, tuple[str, dict[str, Any], str]] = {
     "head size 80": ("head size 80", {}, "not built for head size 80"),
     "fp32": ("rope", {"dtype": "float32"}, "activations of torch.float32"),
     "fp32 after a norm": ("norm", {"dtype": "float32"}, "activations of torch.float32"),
+    "fp32, adjacent pairs": ("glm4 32/2/128, rot 64", {"dtype": "float32"}, "activations"),
+    "fp32, adjacent pairs after a norm": (
+        "adjacent pairs 6/2/128, rot 64",
+        {"dtype": "float32"},
+        "activations of torch.float32",
+    ),
 }
 
 

@@ -88,7 +88,7 @@ def layers(config: Any, kind: str) -> tuple[list[Any], list[str]]:
             ]
             # The whole projection may be read besides: the fused op does not overwrite it.
             ops = [UNFUSED, ROPE, UNFUSED]
-        case "other rotations":
+        case "LongRoPE":
             made = [rotated(long_rope, lambda positions: positions)]
             ops = [UNFUSED]
         case "M-RoPE":
@@ -102,8 +102,10 @@ def layers(config: Any, kind: str) -> tuple[list[Any], list[str]]:
                 layer(bodies.rotation_with_offset, rotary_dim=32, norm="rms"),
                 layer(bodies.rotation_of_half_heads, rotary_dim=32),
                 layer(bodies.rotation_of_half_heads, rotary_dim=32, norm="rms"),
+                layer(bodies.inverse_rotation, norm="rms", by_head=True),
+                layer(bodies.rotation_with_offset, rotary_dim=32, norm="rms", by_head=True),
             ]
-            ops = [UNFUSED] * 6
+            ops = [UNFUSED] * 8
         case "other norms":
             made = [
                 layer(bodies.norm_after_rotation, norm="rms"),
@@ -140,7 +142,7 @@ KINDS = [
     "values changed on the way",
     "other parts",
     "values read from before the rotation",
-    "other rotations",
+    "LongRoPE",
     "M-RoPE",
     "other arguments of the rotation",
     "other norms",

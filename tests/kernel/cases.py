@@ -75,10 +75,12 @@ class Case:
         op.run(self.arguments)
         return expected
 
-    def run_and_check(self, tally: Tally | None = None) -> None:
+    def run_and_check(
+        self, tally: Tally | None = None, q_ulps: float = compare.REFERENCE_ULPS
+    ) -> None:
         """Runs the op and checks everything that it left behind."""
         expected = self.run()
-        check(self.arguments, expected, tally)
+        check(self.arguments, expected, tally, q_ulps)
         self.memory.assert_untouched_but(self.written())
 
     def written(self) -> list[torch.Tensor]:
@@ -117,13 +119,16 @@ def cache_rows(a: Arguments) -> list[tuple[int, torch.Tensor]]:
     ]
 
 
-def check(a: Arguments, expected: Expected, tally: Tally | None = None) -> None:
+def check(
+    a: Arguments,
+    expected: Expected,
+    tally: Tally | None = None,
+    q_ulps: float = compare.REFERENCE_ULPS,
+) -> None:
     """Checks every output of a finished call against the reference: within the
-    contract's measure, or bit for bit where the op only copies."""
+    contract's measure (Q within q_ulps), or bit for bit where the op only copies."""
     rot = 0 if a.cos_sin_cache is None else a.cos_sin_cache.shape[-1]
-    normed_and_scaled = a.q_weight is not None and a.q_scale_beta != 0
-    bound = compare.REFERENCE_ULPS_NORM_AND_SCALE if normed_and_scaled else compare.REFERENCE_ULPS
-    _check_heads("q", q_of(a), expected.q, rot, _q_is_computed(a), tally, bound)
+    _check_heads("q", q_of(a), expected.q, rot, _q_is_computed(a), tally, q_ulps)
     if expected.k is not None:
         k_normed = a.k_weight is not None
         _check_heads("k", k_of(a), expected.k, rot, k_normed, tally)

@@ -45,7 +45,7 @@ def test_rocms_clang_is_taken_where_there_is_one(tmp_path: Path, op_library: Pat
     assert (build / OBJECT).read_bytes() == (op_library.parent / OBJECT).read_bytes()
 
 
-def test_it_is_found_where_newer_releases_have_it(tmp_path: Path) -> None:
+def test_rocms_clang_is_found_where_newer_releases_have_it(tmp_path: Path) -> None:
     build, clang = tmp_path / "build", tmp_path / "rocm/lib/llvm/bin/clang"
     _configured_with_rocm(tmp_path / "rocm", "lib/llvm/bin", tmp_path / "trace", build)
     command = [tool("ninja"), "-C", str(build), "-t", "commands", OBJECT]

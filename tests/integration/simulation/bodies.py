@@ -163,7 +163,7 @@ def _rotation(**changed: object) -> Body:
             **changed,
         }
         torch.ops._C.rotary_embedding(positions, q, k, **arguments)
-        return q, k, v
+        return q.flatten(1), k.flatten(1), v
 
     return body
 

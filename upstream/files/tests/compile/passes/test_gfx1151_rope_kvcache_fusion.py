@@ -57,6 +57,9 @@ class Shape:
     head_size: int
     norm: type | None = None
     v_norm: bool = False
+    is_neox: bool = True
+    # RoPE gets the heads as they come from the norms.
+    rope_by_head: bool = False
 
 
 # Layers of one graph. Several shapes used to crash or to get the first one's sizes.
@@ -65,6 +68,8 @@ GRAPHS = {
     "unequal-heads": [Shape(8, 2, 64), Shape(4, 1, 128)],
     "qwen3-and-llama": [Shape(4, 2, 128, RMSNorm), Shape(6, 2, 128)],
     "gemma3": [Shape(4, 2, 256, GemmaRMSNorm)],
+    "glm4": [Shape(4, 2, 128, is_neox=False)],
+    "lfm2": [Shape(4, 2, 64, RMSNorm, rope_by_head=True)],
     "gemma4": [
         Shape(4, 1, 256, RMSNorm, v_norm=True),
         Shape(2, 1, 512, RMSNorm, v_norm=True),
@@ -93,7 +98,7 @@ class Layer(torch.nn.Module):
             prefix=self.layer_name,
         )
         self.attn.process_weights_after_loading(DTYPE)
-        self.rotary_emb = RotaryEmbedding(size, size, 512, 10000, True, DTYPE)
+        self.rotary_emb = RotaryEmbedding(size, size, 512, 10000, shape.is_neox, DTYPE)
         self.norms = torch.nn.ModuleList()
         if shape.norm is not None:
             self.norms.extend(shape.norm(size, eps=EPS) for _ in range(2))
@@ -116,6 +121,8 @@ class Layer(torch.nn.Module):
             q, k = self.by_head(self.norms[0], q), self.by_head(self.norms[1], k)
         if self.v_norm is not None:
             v = self.by_head(self.v_norm, v)
+        if self.shape.rope_by_head:
+            q, k = self.heads(q), self.heads(k)
         q, k = self.rotary_emb(positions, q, k)
         q, k, v = self.heads(q), self.heads(k), self.heads(v)
         dependency = torch.ops.vllm.unified_kv_cache_update(

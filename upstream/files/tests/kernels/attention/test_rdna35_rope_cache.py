@@ -32,6 +32,7 @@ class Shape:
     num_kv_heads: int
     head_size: int
     rotary_dim: int
+    is_neox: bool = True
 
 
 SHAPES = {
@@ -41,6 +42,7 @@ SHAPES = {
     "mha-96": Shape(32, 32, 96, 96),
     "gemma-sliding": Shape(8, 1, 256, 256),
     "gemma-full": Shape(16, 2, 512, 128),
+    "glm4": Shape(32, 2, 128, 64, is_neox=False),
 }
 
 
@@ -53,7 +55,7 @@ class Inputs:
         torch.manual_seed(1151)
         self.shape = shape
         self.rope = RotaryEmbedding(
-            shape.head_size, shape.rotary_dim, 4096, 10000, True, dtype
+            shape.head_size, shape.rotary_dim, 4096, 10000, shape.is_neox, dtype
         ).to(DEVICE)
         heads = shape.num_heads + 2 * shape.num_kv_heads
         qkv = torch.randn(
@@ -77,6 +79,7 @@ class Inputs:
             "kv_cache": self.cache,
             "slot_mapping": self.slots,
             "eps": EPS,
+            "is_neox": self.shape.is_neox,
             **arguments,
         }
         op.rdna35_rope_cache(

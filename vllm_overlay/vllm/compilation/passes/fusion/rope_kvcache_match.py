@@ -180,14 +180,13 @@ class FusableLayers:
     @staticmethod
     def _check_rotation(rotation: fx.Node, layer: FusableLayer) -> None:
         _check("RoPE's head size", rotation.kwargs["head_size"], layer.head_size)
-        q, k = (rotation.kwargs[x] for x in ("query", "key"))
-        if layer.traits.rope_by_head and _val(q).dim() == 3:
-            _check_heads("RoPE's Q", q, layer.num_heads, layer.head_size)
-            _check_heads("RoPE's K", k, layer.num_kv_heads, layer.head_size)
-        else:
-            _check(
-                "dimensions of RoPE's inputs", [_val(q).dim(), _val(k).dim()], [2, 2]
-            )
+        q, k = (_val(rotation.kwargs[x]) for x in ("query", "key"))
+        by_head = layer.traits.rope_by_head and q.dim() == 3
+        wanted = [3, 3] if by_head else [2, 2]
+        _check("dimensions of RoPE's inputs", [q.dim(), k.dim()], wanted)
+        if by_head:  # with two, the op would take heads for a sequence
+            positions = _val(rotation.kwargs["positions"])
+            _check("dimensions of RoPE's positions", positions.dim(), 1)
         # A pattern names no argument that has a default in the op's schema.
         for argument in rotation.args[0]._schema.arguments:
             if argument.has_default_value():
@@ -195,7 +194,7 @@ class FusableLayers:
                 _check(f"RoPE's {argument.name}", value, argument.default_value)
         dtype = _val(rotation.kwargs["cos_sin_cache"]).dtype
         if not layer.traits.mixed_dtypes:
-            _check("dtype of cos_sin_cache", dtype, _val(q).dtype)
+            _check("dtype of cos_sin_cache", dtype, q.dtype)
 
     @staticmethod
     def _check_norm(norm: fx.Node, layer: FusableLayer) -> None:
