@@ -14,7 +14,7 @@ REFERENCE_ULPS = 2.0
 # Of Q that is normed, rounded, weighted, rounded and scaled: more than the contract grants.
 # The last bit of a reciprocal root may round a normed element the other way (in fp16, -2.0879
 # or -2.0898); a weight of 1.427 makes two ulps of that (-2.9785, -2.9824), and a scale of
-# 1.179 three (-3.5117, -3.5176). Few random calls in thousands come to that.
+# 1.179 three (-3.5117, -3.5176). A random call has come to that.
 REFERENCE_ULPS_NORM_AND_SCALE = 3.0
 NATIVE_ULPS = 2.0
 NATIVE_ULPS_FP16_NORM_AND_SCALE = 3.0
