@@ -334,11 +334,14 @@ void set_sections(RopeCacheParams& p, const Argument& positions,
   }
   p.positions_stride = static_cast<uint32_t>(8 * positions.t.strides[0]);
   if (args.mrope_interleaved) p.flags |= kInterleaved;
-  for (int i = 0; i < 2; ++i) {
-    p.extras.section_ends[i] =
-        static_cast<int32_t>(args.mrope_interleaved ? 3 * section[1 + i]
-                             : i == 0               ? section[0]
-                                                    : section[0] + section[1]);
+  const auto t = static_cast<int32_t>(section[0]);
+  const auto h = static_cast<uint32_t>(section[1]);
+  const auto w = static_cast<uint32_t>(section[2]);
+  p.extras.second = {t, h};
+  p.extras.third = {t + static_cast<int32_t>(h), w};
+  if (args.mrope_interleaved) {
+    p.extras.second = {0, 3 * h};
+    p.extras.third = {0, 3 * w};
   }
 }
 
@@ -467,7 +470,6 @@ RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
         saturated_add(p.row_low, std::max<int64_t>(cos_sin.t.sizes[0], 1) - 1);
   }
 
-  p.extras.section_ends[0] = p.extras.section_ends[1] = p.rot_half;
   if (args.mrope_section) set_sections(p, positions, *args.mrope_section, args);
 
   const auto weight = [&](const char* name,

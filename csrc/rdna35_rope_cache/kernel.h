@@ -57,6 +57,7 @@ struct RopeCache {
   // What few launches need, M-RoPE and a quantized cache, costs the others
   // nothing.
   static constexpr bool kExtended = kAccess == kOneByOne;
+  static constexpr bool kHasPairs = kNarrowest && has_vectors_of_pairs(kPairs);
   static_assert(kHeadPairs % kPairs == 0 && kLanes <= kWaveSize);
   static_assert(kAccess == kOfHalves || kNarrowest);
 
@@ -86,22 +87,32 @@ struct RopeCache {
     uint32_t head;  // from the wave's first
     int pair;       // the first of kPairs
   };
+  // What few launches need, extended alone.
+  struct Extras {
+    int64_t second_position, third_position;
+    RopeCacheExtras given;
+  };
   // Where a token's rows of cos and sin begin: from a base that all pairs share
   // or, extended, each pair's of three.
   struct Rows {
     const void* base;
     uint32_t first, second, third;  // bytes
-    int32_t section_ends[2];
+    RopeCacheExtras extras;
     bool interleaved;
 
+    // Bits, not branches.
+    static RDNA35_DEVICE bool in(RopeCacheExtras::Section section, int pair,
+                                 bool any) {
+      return (static_cast<uint32_t>(pair - section.begin) < section.length) &
+             any;
+    }
     RDNA35_DEVICE uint32_t of(int pair) const {
       if constexpr (!kExtended) return 0;
       const int remainder = pair - 3 * (pair * 171 >> 9);  // by 3, pair < 256
-      const bool below[2] = {pair < section_ends[0], pair < section_ends[1]};
-      const bool in_third =
-          interleaved ? remainder == 2 && below[1] : !below[1];
       const bool in_second =
-          interleaved ? remainder == 1 && below[0] : !below[0];
+          in(extras.second, pair, !interleaved | (remainder == 1));
+      const bool in_third =
+          in(extras.third, pair, !interleaved | (remainder == 2));
       // Told apart by values: a choice among members would go through memory.
       const uint32_t a = first, b = second, c = third;
       return in_third ? c : in_second ? b : a;
@@ -504,9 +515,8 @@ struct RopeCache {
 
   // One wave of V: copied, normed first if wanted.
   static RDNA35_DEVICE void wave_of_v(const RopeCacheParams& p,
-                                      const RopeCacheExtras& extras,
-                                      uint32_t token, int64_t slot,
-                                      uint32_t first_head) {
+                                      const Extras& extras, uint32_t token,
+                                      int64_t slot, uint32_t first_head) {
     const WaveHeads heads =
         heads_of(p.heads[kV], token, first_head, p.num_kv_heads);
     const Pairing by = {kHeadPairs, (p.flags & kAdjacentPairs) != 0};
@@ -517,6 +527,13 @@ struct RopeCache {
       x[lane] =
           load_pairs(heads.src, at.head * heads.src_head_stride, at.pair, by);
     });
+
+    float scale = 1.0f;
+    if constexpr (kExtended) {
+      arrive_together(slot, slot, extras.second_position, extras.third_position,
+                      extras.given);
+      scale = load_uniform(extras.given.scales[1], 0);
+    }
 
     if (p.flags & kNormV) {
       PerLane<float> squares;
@@ -534,7 +551,7 @@ struct RopeCache {
 
     const bool cached = is_cached(p, token, slot);
     void* const cache = cache_rows(p, slot, first_head);
-    const float scale = kExtended ? load_uniform(extras.scales[1], 0) : 1.0f;
+    if constexpr (kExtended) arrive(scale);
     for_each_lane([&](int lane) {
       const Place& place = places[lane];
       if (place.owns && p.heads[kV].dst) {
@@ -550,10 +567,9 @@ struct RopeCache {
 
   // One wave of Q or K.
   static RDNA35_DEVICE void wave_of_qk(const RopeCacheParams& p,
-                                       const RopeCacheExtras& extras,
-                                       uint32_t token, int64_t position,
-                                       int64_t slot, bool is_q,
-                                       uint32_t first_head) {
+                                       const Extras& extras, uint32_t token,
+                                       int64_t position, int64_t slot,
+                                       bool is_q, uint32_t first_head) {
     HeadsParams params = p.heads[kQ];
     uint32_t num_heads = p.num_q_heads;
     if (!is_q) {
@@ -566,27 +582,24 @@ struct RopeCache {
     // a path with fewer loads joins, the compiler waits for all.
     const WaveHeads heads = heads_of(params, token, first_head, num_heads);
     const Pairing by = {p.rot_half, (p.flags & kAdjacentPairs) != 0};
-    int64_t second = position, third = position;
-    if constexpr (kExtended) {
-      const auto row = [&](uint32_t i) {
-        return static_cast<const int64_t*>(
-            at(p.positions, i, p.positions_stride));
-      };
-      second = load_uniform(row(1), token);
-      third = load_uniform(row(2), token);
-    }
     PerLane<Lane> lanes;
     for_each_lane([&](int lane) {
       Lane& l = lanes[lane];
       const Place at = l.place = place_of(heads, lane);
       l.x = load_pairs(heads.src, at.head * heads.src_head_stride, at.pair, by);
+      // Else they come behind the wait for the weights, or for the positions.
+      if constexpr (kExtended) in_order();
       if constexpr (kNormed) {
         l.weight =
             load_weight(params.weight, p.flags & kWeightsFp32, at.pair, by);
       }
     });
-    arrive_together(position, slot);
-    if constexpr (kExtended) arrive_together(second, third);
+    if constexpr (kExtended) {
+      arrive_together(position, slot, extras.second_position,
+                      extras.third_position, extras.given);
+    } else {
+      arrive_together(position, slot);
+    }
     if constexpr (kNormed) loads_first();
 
     // Round trip 3.
@@ -595,14 +608,15 @@ struct RopeCache {
     if constexpr (kExtended) {
       rows = {p.cos_sin,
               row_of(p, position) * row_bytes,
-              row_of(p, second) * row_bytes,
-              row_of(p, third) * row_bytes,
-              {extras.section_ends[0], extras.section_ends[1]},
+              row_of(p, extras.second_position) * row_bytes,
+              row_of(p, extras.third_position) * row_bytes,
+              extras.given,
               (p.flags & kInterleaved) != 0};
     } else {
       rows.base = at(p.cos_sin, row_of(p, position), row_bytes);
     }
-    const float k_scale = kExtended ? load_uniform(extras.scales[0], 0) : 1.0f;
+    const float k_scale =
+        kExtended ? load_uniform(extras.given.scales[0], 0) : 1.0f;
     for_each_lane([&](int lane) {
       Lane& l = lanes[lane];
       l.cos_sin = load_cos_sin(rows, l.place.pair, p.rot_half);
@@ -659,8 +673,19 @@ struct RopeCache {
 
   // One wave of one token: first those of Q, then of K, then of V.
   static RDNA35_DEVICE void wave(const RopeCacheParams& p,
-                                 const RopeCacheExtras& extras, uint32_t token,
+                                 const RopeCacheExtras& given, uint32_t token,
                                  int wave, int64_t position, int64_t slot) {
+    // Before the roles part, so that they come with position and slot.
+    Extras extras;
+    leave_unset(extras);
+    if constexpr (kExtended) {
+      const auto row = [&](uint32_t i) {
+        return static_cast<const int64_t*>(
+            at(p.positions, i, p.positions_stride));
+      };
+      extras = {load_uniform(row(1), token), load_uniform(row(2), token),
+                given};
+    }
     const int kv_wave = wave - waves_of(p.num_q_heads);
     const int v_wave = kv_wave - waves_of(p.num_kv_heads);
     if (__builtin_expect(v_wave < 0, true)) {
@@ -682,9 +707,9 @@ RDNA35_DEVICE void rope_cache_wave(const RopeCacheParams& p,
   const int64_t slot =
       load_uniform(p.slot_mapping, token < p.num_mapped ? token : 0);
   if (wave >= p.num_waves) return;
-  constexpr bool kNarrowest = is_narrowest(kHeadDim, kPairs);
-  constexpr bool kHasPairs = kNarrowest && has_vectors_of_pairs(kPairs);
   using OfHalves = RopeCache<T, kHeadDim, kNormed, kPairs, kOfHalves>;
+  constexpr bool kNarrowest = OfHalves::kNarrowest;
+  constexpr bool kHasPairs = OfHalves::kHasPairs;
   using OfPairs =
       RopeCache<T, kHeadDim, kNormed, kPairs, kHasPairs ? kOfPairs : kOfHalves>;
   using OneByOne = RopeCache<T, kHeadDim, kNormed, kPairs,

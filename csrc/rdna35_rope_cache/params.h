@@ -34,10 +34,13 @@ struct RopeCacheExtras {
   // One element each, K's and V's; without a quantized cache of some readable
   // address, its value is not used.
   const float* scales[2];
-  // Of the pairs of rot. In chunks: where the pairs of the first and the second
-  // row of positions end. Interleaved: below which pair those with remainder 1
-  // and 2 by three belong to the second and to the third row.
-  int32_t section_ends[2];
+  // The pairs that turn by the second and by the third row of positions:
+  // `length` from `begin` on; of those, interleaved, the ones with remainder 1
+  // and 2 by three. The others turn by the first.
+  struct Section {
+    int32_t begin;
+    uint32_t length;
+  } second, third;
 };
 
 // The kernel's only argument. A gfx11 wave loads all but the extras at once at

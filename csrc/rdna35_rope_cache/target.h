@@ -99,11 +99,24 @@ RDNA35_DEVICE uint32_t uniform(uint32_t x) {
 // CUDA the slower kind of access to constant memory.
 RDNA35_DEVICE void keep_branch() { asm volatile("" : : : "memory"); }
 
-// Two loads under way in scalar registers are waited for here, together. The
+// Loads under way in scalar registers are waited for here, together. The
 // compiler would sink the load that is used later below this wait.
 RDNA35_DEVICE void arrive_together(int64_t a, int64_t b) {
   asm volatile("" : : "s"(a), "s"(b));
 }
+RDNA35_DEVICE void arrive_together(int64_t a, int64_t b, int64_t c, int64_t d,
+                                   const RopeCacheExtras& e) {
+  asm volatile(""
+               :
+               : "s"(a), "s"(b), "s"(c), "s"(d), "s"(e.scales[0]),
+                 "s"(e.scales[1]), "s"(e.second.begin), "s"(e.second.length),
+                 "s"(e.third.begin), "s"(e.third.length));
+}
+
+// This load in a scalar register is waited for here, used or not: left under
+// way at the end of a branch, it would have the other branch wait for all of
+// its own before it reuses the register.
+RDNA35_DEVICE void arrive(float x) { asm volatile("" : : "s"(x)); }
 
 // The loads of round trip 2 are under way by here: they are, in source order.
 RDNA35_DEVICE void loads_first() {}
@@ -241,9 +254,11 @@ RDNA35_DEVICE uint32_t thread() { return threadIdx.x; }
 RDNA35_DEVICE uint32_t uniform(uint32_t x) { return x; }
 RDNA35_DEVICE void keep_branch() { asm volatile("" : : : "memory"); }
 RDNA35_DEVICE void in_order() { asm volatile("" : : : "memory"); }
-RDNA35_DEVICE void arrive_together(int64_t, int64_t) {
+template <class... X>
+RDNA35_DEVICE void arrive_together(X...) {
   asm volatile("" : : : "memory");
 }
+RDNA35_DEVICE void arrive(float) {}
 // Without it ptxas issues the loads of the activations only after the wait for
 // the position, and the norm waits with them.
 RDNA35_DEVICE void loads_first() { __syncwarp(); }
@@ -360,7 +375,9 @@ inline void leave_unset(V& x) {
 
 inline void keep_branch() {}
 inline void in_order() {}
-inline void arrive_together(int64_t, int64_t) {}
+template <class... X>
+inline void arrive_together(X...) {}
+inline void arrive(float) {}
 inline void loads_first() {}
 inline int forgotten(int x) { return x; }
 

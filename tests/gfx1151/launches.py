@@ -90,18 +90,20 @@ KERNEL_KEYS = tuple(
     for dtype in DTYPES
 )
 
-_FOUR = {
+_EACH = {
     "outputs": Options(outputs=frozenset("qkv")),
     "hybrid": Options(layout="BHLNC", block_size=544, block_pad=24, skip_slots=True),
     "unaligned": Options(shift=1, head_pad=3, row_pad=5, slots_mapped=3),
     "fp32-weights": Options(weights=torch.float32, joined=False, layout="LBHNC", block_size=1),
+    "e4m3fn": Options(cache_dtype=torch.float8_e4m3fn, outputs=frozenset("kv"), slots_mapped=4),
+    "e5m2": Options(cache_dtype=torch.float8_e5m2, outputs=frozenset("v"), layout="LBHNC"),
 }
 # Layouts and options that a family's default case does not have.
 OPTION_KEYS = tuple(
     Key(_BY_NAME[name], 5, dtype, options)
     for name in ("qwen3", "qwen3.5", "gemma4-full", "nemotron", "norm-and-scale", "gpt-j-and-norms")
     for dtype in DTYPES
-    for options in _FOUR.values()
+    for options in _EACH.values()
     if _BY_NAME[name].norm or options.weights is None
 )
 # Of each kind of kernel one, for what needs no more.
