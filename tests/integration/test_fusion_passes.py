@@ -58,6 +58,18 @@ FUSED: dict[str, list[tuple[tuple[int, int, int], dict[str, Any], str]]] = {
         ((6, 1, 128), {"norm": "rms", "by_head": True, "rotary_dim": 64}, QK_NORM),
         ((4, 4, 64), {"norm": "gemma", "by_head": True, "is_neox": False}, QK_NORM),
     ],
+    "gated Q": [
+        ((4, 2, 64), {"norm": "gemma", "gated": True, "rotary_dim": 16}, QK_NORM),
+        ((4, 2, 64), {"norm": "gemma"}, QK_NORM),
+        ((8, 1, 256), {"norm": "gemma", "gated": True, "rotary_dim": 64}, QK_NORM),
+        ((3, 3, 128), {"norm": "rms", "gated": True, "eps": 1e-5}, QK_NORM),
+        ((2, 1, 96), {"norm": "rms", "gated": True, "is_neox": False}, QK_NORM),
+    ],
+    "as wide with a gate as without": [
+        ((4, 2, 64), {"norm": "rms", "gated": True}, QK_NORM),
+        ((8, 2, 64), {"norm": "rms"}, QK_NORM),
+        ((2, 1, 128), {"norm": "rms", "gated": True}, QK_NORM),
+    ],
     "gemma 3": [
         ((4, 2, 256), {"norm": "gemma"}, QK_NORM),
         ((4, 1, 256), {"norm": "gemma"}, QK_NORM),
@@ -83,7 +95,7 @@ FUSED: dict[str, list[tuple[tuple[int, int, int], dict[str, Any], str]]] = {
 }
 
 
-IN_FP16 = ("llama", "gemma 4, small heads first", "three shapes, two passes")
+IN_FP16 = ("llama", "gated Q", "gemma 4, small heads first", "three shapes, two passes")
 
 
 @pytest.mark.parametrize(
