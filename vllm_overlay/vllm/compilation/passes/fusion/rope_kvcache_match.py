@@ -170,7 +170,10 @@ class FusableLayers:
 
         split, sizes = _source(value).args[0], layer.split_sizes
         for halves in (n for n in match.nodes if is_func(n, HALVES)):
-            self._check_gate(halves, layer)
+            # The norm is of head_size, so that Q can only be the first half of each.
+            q_gate = halves.args[0]
+            _check_heads("Q and gate", q_gate, layer.num_heads, 2 * layer.head_size)
+            _check("implementation that takes gated Q", layer.traits.gated_query, True)
             sizes[0] *= 2
         _check("qkv split into", list(split.args[1]), sizes)
         qkv = _val(split.args[0])
@@ -199,15 +202,6 @@ class FusableLayers:
         dtype = _val(rotation.kwargs["cos_sin_cache"]).dtype
         if not layer.traits.mixed_dtypes:
             _check("dtype of cos_sin_cache", dtype, q.dtype)
-
-    @staticmethod
-    def _check_gate(halves: fx.Node, layer: FusableLayer) -> None:
-        _check("implementation that takes gated Q", layer.traits.gated_query, True)
-        q_gate, size = halves.args[:2]
-        _check_heads("Q and gate", q_gate, layer.num_heads, 2 * layer.head_size)
-        _check("part that is Q", size, layer.head_size)
-        if halves.args[2:] not in ((-1,), (2,)) or halves.kwargs:
-            raise NotFusable("Q and its gate are not halves of a head")
 
     @staticmethod
     def _check_norm(norm: fx.Node, layer: FusableLayer) -> None:
