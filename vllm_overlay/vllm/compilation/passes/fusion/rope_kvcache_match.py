@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 logger = init_logger(__name__)
 
 RMS_NORM = torch.ops.vllm_ir.rms_norm.default
-HALVES = torch.ops.aten.split.Tensor
+COPY = torch.ops.aten.clone.default
 
 
 @dataclass(frozen=True)
@@ -169,9 +169,9 @@ class FusableLayers:
         self._check_weights(norms, layer)
 
         split, sizes = _source(value).args[0], layer.split_sizes
-        for halves in (n for n in match.nodes if is_func(n, HALVES)):
-            # The norm is of head_size, so that Q can only be the first half of each.
-            q_gate = halves.args[0]
+        for copy in (n.args[0] for n in norms if is_func(n.args[0], COPY)):
+            # Of the first part of a split; what is normed has head_size elements.
+            q_gate = copy.args[0].args[0].args[0]
             _check_heads("Q and gate", q_gate, layer.num_heads, 2 * layer.head_size)
             _check("implementation that takes gated Q", layer.traits.gated_query, True)
             sizes[0] *= 2
