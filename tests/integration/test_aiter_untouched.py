@@ -48,7 +48,7 @@ class Graph:
 
 
 def _families(backend: str) -> list[Layer]:
-    """Llama's, Qwen3's, Gemma's and LFM2's prologues, of one shape."""
+    """Llama's, Qwen3's, Gemma's, LFM2's and Qwen3-Next's prologues, of one shape."""
     kinds: list[dict[str, Any]] = [
         {},
         {"rotary_dim": 32},
@@ -59,12 +59,13 @@ def _families(backend: str) -> list[Layer]:
         {"norm": "gemma"},
         {"norm": "rms", "v_norm": True},
         {"norm": "rms", "by_head": True},
+        {"norm": "gemma", "gated": True},
     ]
     return [(backend, SMALL, kind) for kind in kinds]
 
 
-_ALL_FUSED = [*[ROPE] * 3, *[QK_NORM] * 4, *[UNFUSED] * 2]
-_ROPE_FUSED = [*[ROPE] * 3, *[UNFUSED] * 6]
+_ALL_FUSED = [*[ROPE] * 3, *[QK_NORM] * 4, *[UNFUSED] * 3]
+_ROPE_FUSED = [*[ROPE] * 3, *[UNFUSED] * 7]
 
 
 def _each(backends: list[str], heads: tuple[int, int, int], **arguments: Any) -> list[Layer]:

@@ -58,6 +58,18 @@ FUSED: dict[str, list[tuple[tuple[int, int, int], dict[str, Any], str]]] = {
         ((6, 1, 128), {"norm": "rms", "by_head": True, "rotary_dim": 64}, QK_NORM),
         ((4, 4, 64), {"norm": "gemma", "by_head": True, "is_neox": False}, QK_NORM),
     ],
+    "gated Q": [
+        ((4, 2, 64), {"norm": "gemma", "gated": True, "rotary_dim": 16}, QK_NORM),
+        ((4, 2, 64), {"norm": "gemma"}, QK_NORM),
+        ((8, 1, 256), {"norm": "gemma", "gated": True, "rotary_dim": 64}, QK_NORM),
+        ((3, 3, 128), {"norm": "rms", "gated": True, "eps": 1e-5}, QK_NORM),
+        ((2, 1, 96), {"norm": "rms", "gated": True, "is_neox": False}, QK_NORM),
+    ],
+    "as wide with a gate as without": [
+        ((4, 2, 64), {"norm": "rms", "gated": True}, QK_NORM),
+        ((8, 2, 64), {"norm": "rms"}, QK_NORM),
+        ((2, 1, 128), {"norm": "rms", "gated": True}, QK_NORM),
+    ],
     "gemma 3": [
         ((4, 2, 256), {"norm": "gemma"}, QK_NORM),
         ((4, 1, 256), {"norm": "gemma"}, QK_NORM),
@@ -83,7 +95,7 @@ FUSED: dict[str, list[tuple[tuple[int, int, int], dict[str, Any], str]]] = {
 }
 
 
-IN_FP16 = ("llama", "gemma 4, small heads first", "three shapes, two passes")
+IN_FP16 = ("llama", "gated Q", "gemma 4, small heads first", "three shapes, two passes")
 
 
 @pytest.mark.parametrize(
@@ -198,13 +210,14 @@ def test_a_drafts_graph_is_fused_while_a_targets_layers_are_registered() -> None
     found.assert_right()
 
 
+@pytest.mark.parametrize("gated", [False, True])
 @simulated()
-def test_no_kernel_is_left_of_gemmas_offset() -> None:
+def test_no_kernel_is_left_of_gemmas_offset_nor_of_gated_qs_copy(gated: bool) -> None:
     import torch
     from simulation.prologues import Prologue, fusing_config, run
 
     config = fusing_config()
-    found = run(config, [Prologue(config, 4, 2, 256, norm="gemma")])
+    found = run(config, [Prologue(config, 4, 2, 256, norm="gemma", gated=gated)])
     fused = [n for n in found.graph.nodes if QK_NORM in str(n.args[:1])]
     assert [n.kwargs["weight_offset"] for n in fused] == [1.0]
     weights = [fused[0].kwargs[name] for name in ("q_weight", "k_weight")]
@@ -212,6 +225,8 @@ def test_no_kernel_is_left_of_gemmas_offset() -> None:
     assert weights[0] is not weights[1]
     live = [n for n in found.graph.nodes if n.users]
     assert not [n for n in live if n.target is torch.ops.aten.add.Tensor]
+    # The gate's own.
+    assert [n.target for n in live].count(torch.ops.aten.clone.default) == gated
     found.assert_right()
 
 

@@ -17,7 +17,8 @@ EPS = 1e-6
 @dataclass(frozen=True)
 class Shape:
     """Heads of a layer. norm: "", "rms" or "gemma"; v_norm: V's weightless norm; is_neox: RoPE
-    turns pairs half a rotary dimension apart, not adjacent ones."""
+    turns pairs half a rotary dimension apart, not adjacent ones; gated: behind each head of Q lies
+    a gate."""
 
     num_heads: int
     num_kv_heads: int
@@ -26,6 +27,12 @@ class Shape:
     norm: str = ""
     v_norm: bool = False
     is_neox: bool = True
+    gated: bool = False
+
+    @property
+    def parts(self) -> list[int]:
+        """How many heads wide Q with its gates, K and V are."""
+        return [(1 + self.gated) * self.num_heads, self.num_kv_heads, self.num_kv_heads]
 
 
 SHAPES = {
@@ -43,8 +50,11 @@ SHAPES = {
     "gemma3 16/8/256": Shape(16, 8, 256, 256, "gemma"),
     "gemma4 8/1/256": Shape(8, 1, 256, 256, "rms", v_norm=True),
     "gemma4 16/2/512": Shape(16, 2, 512, 512, "rms", v_norm=True),
+    "qwen3.5 8/2/256, rot 64": Shape(8, 2, 256, 64, "gemma", gated=True),
+    "gated, adjacent pairs 3/1/96": Shape(3, 1, 96, 96, "rms", is_neox=False, gated=True),
     "rope": Shape(4, 2, 64, 64),
     "norm": Shape(4, 2, 64, 64, "rms"),
+    "gated": Shape(4, 2, 64, 64, "rms", gated=True),
     "head size 80": Shape(4, 2, 80, 80),
 }
 ROPE_SHAPES = [n for n, shape in SHAPES.items() if not shape.norm and shape.head_size != 80]
@@ -97,8 +107,10 @@ class Case:
         for each in self.norms:
             each.weight.data = torch.randn(d).to(each.weight.dtype)
         # Heads of different sizes, so that a head taken for another is seen.
-        scale = 1 + torch.arange(h + 2 * hkv).repeat_interleave(d) / 7
-        self.qkv = (torch.randn(tokens, (h + 2 * hkv) * d) * scale).to(dtype)
+        scale = 1 + torch.arange(sum(shape.parts)).repeat_interleave(d) / 7
+        self.qkv = (torch.randn(tokens, sum(shape.parts) * d) * scale).to(dtype)
+        if shape.gated:
+            self.qkv.unflatten(-1, (-1, d))[:, 1 : 2 * h : 2] = float("nan")
         self.positions = torch.randint(0, MAX_POSITION, (tokens,))
         slots = torch.randperm(blocks[0] * blocks[1])[:tokens]
         slots[2] = -1
@@ -109,10 +121,8 @@ class Case:
     @property
     def qkv_heads(self) -> list[Any]:
         """q, k, v as views [T, H, D] of qkv."""
-        s = self.shape
-        sizes = [s.num_heads, s.num_kv_heads, s.num_kv_heads]
-        parts = self.qkv.split([n * s.head_size for n in sizes], dim=-1)
-        return [x.unflatten(-1, (-1, s.head_size)) for x in parts]
+        q, k, v = self.qkv.unflatten(-1, (-1, self.shape.head_size)).split(self.shape.parts, dim=1)
+        return [q[:, ::2] if self.shape.gated else q, k, v]
 
     def expected(self) -> list[Any]:
         """q, k, v as the model's own modules leave them."""
@@ -286,7 +296,7 @@ def test_padding_between_blocks_stays_as_it_is() -> None:
     assert bytes(storage)[padding] == before[padding]
 
 
-@pytest.mark.parametrize("shape", ["rope", "norm"])
+@pytest.mark.parametrize("shape", ["rope", "norm", "gated"])
 @pytest.mark.parametrize("fused", [True, False])
 @simulated()
 def test_tokens_past_the_slot_mapping_are_rotated_and_not_written(shape: str, fused: bool) -> None:
@@ -298,7 +308,7 @@ def test_tokens_past_the_slot_mapping_are_rotated_and_not_written(shape: str, fu
     case.assert_right(case.call(case.slots), expected, case.slots)
 
 
-@pytest.mark.parametrize("shape", ["rope", "norm"])
+@pytest.mark.parametrize("shape", ["rope", "norm", "gated"])
 @pytest.mark.parametrize("fused", [True, False])
 @simulated()
 def test_slot_minus_one_is_not_an_index(shape: str, fused: bool) -> None:
@@ -318,7 +328,7 @@ def test_slot_minus_one_is_not_an_index(shape: str, fused: bool) -> None:
     layers.compare().assert_same_bits("the cache and what is around it", around, before)
 
 
-@pytest.mark.parametrize("shape", ["rope", "norm"])
+@pytest.mark.parametrize("shape", ["rope", "norm", "gated"])
 @simulated()
 def test_a_fused_call_allocates_nothing(shape: str) -> None:
     """aiter 5193: what a hook allocates is freed under the graph that has captured the call."""
@@ -354,7 +364,7 @@ def test_swapped_norm_weights_are_noticed(shape: str) -> None:
         case.assert_right(found, expected, case.slots)
 
 
-@pytest.mark.parametrize("shape", ["rope", "norm"])
+@pytest.mark.parametrize("shape", ["rope", "norm", "gated"])
 @pytest.mark.parametrize("bound_cache", [True, False])
 @pytest.mark.parametrize("fused", [True, False])
 @simulated()
@@ -377,6 +387,7 @@ UNFIT: dict[str, tuple[str, dict[str, Any], str]] = {
     "head size 80": ("head size 80", {}, "not built for head size 80"),
     "fp32": ("rope", {"dtype": "float32"}, "activations of torch.float32"),
     "fp32 after a norm": ("norm", {"dtype": "float32"}, "activations of torch.float32"),
+    "fp32, gated": ("gated", {"dtype": "float32"}, "activations of torch.float32"),
     "fp32, adjacent pairs": ("glm4 32/2/128, rot 64", {"dtype": "float32"}, "activations"),
     "fp32, adjacent pairs after a norm": (
         "adjacent pairs 6/2/128, rot 64",

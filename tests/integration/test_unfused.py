@@ -4,6 +4,7 @@ What makes them different is what real models do; attention's inputs, caches and
 return must be as eager's.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -75,11 +76,33 @@ def layers(config: Any, kind: str) -> tuple[list[Any], list[str]]:
                 layer(bodies.v_apart, width=6 * 64),
                 layer(bodies.v_first, heads=(2, 2, 64)),
                 layer(bodies.k_first),
-                layer(bodies.gated_q, norm="rms", width=12 * 64),
                 layer(bodies.equal_parts, heads=(2, 2, 64)),
                 layer(bodies.equal_parts, heads=(2, 2, 64), is_neox=False),
             ]
-            ops = [UNFUSED] * 8
+            ops = [UNFUSED] * 7
+        case "other gates":
+            bodies_of_gates = [
+                bodies.gate_before_q,
+                bodies.gate_unread,
+                bodies.gate_in_place,
+                bodies.raw_gated_q_later,
+                bodies.q_times_gate,
+                bodies.rotated_q_times_gate,
+                bodies.gates_behind_all_heads,
+                bodies.gates_as_heads,
+                bodies.gates_behind_pairs,
+            ]
+            made = [layer(body, norm="gemma", gated=True) for body in bodies_of_gates]
+            made += [
+                layer(gated=True),
+                layer(norm="rms", gated=True, v_norm=True),
+                layer(norm="rms", gated=True, by_head=True),
+                layer(norm="rms", gated=True, heads=(1, 1, 64)),
+                layer(norm="rms", gated=True),
+            ]
+            impl = made[-1].attn.impl
+            impl.rope_kvcache_traits = replace(impl.rope_kvcache_traits, gated_query=False)
+            ops = [UNFUSED] * len(made)
         case "values read from before the rotation":
             made = [
                 layer(bodies.raw_q_later),
@@ -167,6 +190,18 @@ def test_what_must_not_fuse_stays_as_it_is_beside_what_must(kind: str) -> None:
         # Its op is functionalized by Inductor alone, which goes wrong where what it rotates is a
         # view of a sum or product that is not in memory, as here, with and without the passes.
         found.assert_right()
+
+
+@simulated()
+def test_other_gates_stay_as_they_are() -> None:
+    from simulation.graphs import compiled
+    from simulation.prologues import fusing_config
+
+    config = fusing_config()
+    made = layers(config, "other gates")[0][:-2]
+    found = compiled(config, made)
+    assert not found.fault, found.fault
+    assert found.served == [UNFUSED] * len(made)
 
 
 @simulated()

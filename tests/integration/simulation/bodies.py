@@ -107,15 +107,77 @@ def scaled_v(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
     return q, k, v * 1.5
 
 
-def gated_q(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
-    """Q and its gate alternate, head by head. Width: one more q."""
-    sizes = [2 * layer.sizes[0], *layer.sizes[1:]]
-    q_gate, k, v = qkv.split(sizes, dim=-1)
-    q, gate = q_gate.unflatten(-1, (layer.num_heads, 2 * layer.head_size)).chunk(2, dim=-1)
-    q = layer.q_norm(q).flatten(-2)
-    k = layer.norm_heads(layer.k_norm, k)
-    q, k = layer.rotary(positions, q, k)
-    return q, k, v, gate.flatten(-2).sigmoid()
+def _gated(layer: Prologue, positions: Tensor, q: Tensor, kv: Parts, gate: Tensor) -> Parts:
+    """The rest of Qwen3-Next's prologue, from Q as `[T, H, D]` or flat."""
+    k, v = kv
+    q = layer.q_norm(q.unflatten(-1, (-1, layer.head_size)) if q.dim() == 2 else q).flatten(-2)
+    q, k = layer.rotary(positions, q, layer.norm_heads(layer.k_norm, k))
+    return q, k, v, gate.flatten(1).sigmoid()
+
+
+def _halves(layer: Prologue, qkv: Tensor) -> tuple[Tensor, Tensor, Parts]:
+    """The halves of each head of the first part, and K and V."""
+    q_gate, *kv = qkv.split(layer.split_sizes, dim=-1)
+    first, second = q_gate.unflatten(-1, (-1, 2 * layer.head_size)).chunk(2, dim=-1)
+    return first, second, tuple(kv)
+
+
+def gate_before_q(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+    """The gate is the first half of each head."""
+    gate, q, kv = _halves(layer, qkv)
+    return _gated(layer, positions, q.contiguous(), kv, gate)
+
+
+def gate_unread(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+    """Nobody reads the gates."""
+    q, _, kv = _halves(layer, qkv)
+    return _gated(layer, positions, q.contiguous(), kv, q.new_ones(q.shape))
+
+
+def gate_in_place(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+    """Q is normed where it lies, between the gates."""
+    q, gate, kv = _halves(layer, qkv)
+    return _gated(layer, positions, q, kv, gate)
+
+
+def raw_gated_q_later(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+    """The half that is Q is read besides."""
+    q, gate, kv = _halves(layer, qkv)
+    return *_gated(layer, positions, q.contiguous(), kv, gate), q.flatten(1) * 2
+
+
+def q_times_gate(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+    """The gate is for Q, before its norm."""
+    q, gate, kv = _halves(layer, qkv)
+    return _gated(layer, positions, q.contiguous() * gate.sigmoid(), kv, gate)
+
+
+def rotated_q_times_gate(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+    """The gate is for Q, after RoPE."""
+    q, gate, kv = _halves(layer, qkv)
+    q, k, v, gates = _gated(layer, positions, q.contiguous(), kv, gate)
+    return q * gates, k, v, gates
+
+
+def gates_behind_all_heads(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+    """Q's heads, then their gates."""
+    q_gate, *kv = qkv.split(layer.split_sizes, dim=-1)
+    q, gate = q_gate.chunk(2, dim=-1)
+    return _gated(layer, positions, q.contiguous(), tuple(kv), gate)
+
+
+def gates_as_heads(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+    """The same, taken apart by head."""
+    q_gate, *kv = qkv.split(layer.split_sizes, dim=-1)
+    q, gate = q_gate.unflatten(-1, (-1, layer.head_size)).chunk(2, dim=1)
+    return _gated(layer, positions, q.contiguous(), tuple(kv), gate)
+
+
+def gates_behind_pairs(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+    """Two heads, then their gates."""
+    q_gate, *kv = qkv.split(layer.split_sizes, dim=-1)
+    q, gate = q_gate.unflatten(-1, (-1, 4 * layer.head_size)).chunk(2, dim=-1)
+    return _gated(layer, positions, q.contiguous().flatten(1), tuple(kv), gate)
 
 
 def norm_after_rotation(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:

@@ -74,10 +74,10 @@ class Prologue(torch.nn.Module):
     """A layer of one kind, whose weights are random and never one.
 
     norm: "", "rms" or "gemma" for Q and K. v_norm: V's norm, without a weight. by_head: RoPE gets
-    [T, H, D], straight from the norms. width: of the projection's output, if there is more in it
-    than Q, K and V. body: what the model does, if not the usual: (layer, positions, qkv) to q, k
-    and v for attention, and values to return besides. modules: makes what such a body uses, with
-    the model's dtype as default.
+    [T, H, D], straight from the norms. gated: behind each head of Q lies its gate. width: of the
+    projection's output, if there is more in it than that. body: what the model does, if not the
+    usual: (layer, positions, qkv) to q, k and v for attention, and values to return besides.
+    modules: makes what such a body uses, with the model's dtype as default.
     """
 
     def __init__(
@@ -90,6 +90,7 @@ class Prologue(torch.nn.Module):
         norm: str = "",
         v_norm: bool = False,
         by_head: bool = False,
+        gated: bool = False,
         rotary_dim: int | None = None,
         eps: float = 1e-6,
         is_neox: bool = True,
@@ -107,9 +108,10 @@ class Prologue(torch.nn.Module):
         )
         self.num_heads, self.num_kv_heads, self.head_size = num_heads, num_kv_heads, head_size
         self.sizes = [n * head_size for n in (num_heads, num_kv_heads, num_kv_heads)]
-        self.width = width or sum(self.sizes)
+        self.split_sizes = [(1 + gated) * self.sizes[0], *self.sizes[1:]]
+        self.width = width or sum(self.split_sizes)
         self.body = body or usual
-        self.normed, self.by_head = bool(norm), by_head
+        self.normed, self.by_head, self.gated = bool(norm), by_head, gated
         dtype = config.model_config.dtype
         with set_current_vllm_config(config), default_dtype(dtype):
             self.rotary = RotaryEmbedding(
@@ -136,15 +138,20 @@ class Prologue(torch.nn.Module):
         return self.attn(q, k, v), *more
 
 
-def usual(layer: Prologue, positions: Tensor, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What Llama and Qwen3 do, LFM2 by head, and Gemma 4 with the norm of V."""
-    q, k, v = qkv.split(layer.sizes, dim=-1)
+def usual(layer: Prologue, positions: Tensor, qkv: Tensor) -> tuple[Tensor, ...]:
+    """What Llama and Qwen3 do, LFM2 by head, Gemma 4 with the norm of V, Qwen3-Next with a gate."""
+    q, k, v = qkv.split(layer.split_sizes, dim=-1)
+    gates = []
+    if layer.gated:
+        halves = q.view(-1, layer.num_heads, 2 * layer.head_size).chunk(2, dim=-1)
+        q, gate = (half.reshape(-1, layer.sizes[0]) for half in halves)
+        gates.append(gate.sigmoid())
     if layer.normed:
         q, k = layer.norm_heads(layer.q_norm, q), layer.norm_heads(layer.k_norm, k)
     if layer.v_norm is not None:
         v = layer.norm_heads(layer.v_norm, v)
     q, k = layer.rotary(positions, q, k)
-    return q.flatten(1), k.flatten(1), v
+    return q.flatten(1), k.flatten(1), v, *gates
 
 
 @dataclass

@@ -458,7 +458,7 @@ MODELS: dict[str, Model] = {
         layers=1,
         # With it, states lie in every block, and the model runner copies them between blocks.
         engine={"enable_prefix_caching": False},
-        why_not="Q comes with its gate: the projection is not split into q, k and v",
+        fused={NORM_OFFSET: 1},
     ),
     "mrope": Model(
         "Qwen3-VL's text model (8/2/128, M-RoPE; as Qwen3, positions [3, T])",

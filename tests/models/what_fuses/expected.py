@@ -105,6 +105,7 @@ _WHOLE = {
         voxtral_realtime:VoxtralRealtimeGeneration
     """,
     NORM: """
+        alice_ai:AliceAIForCausalLM
         apertus:ApertusForCausalLM
         bagel:BagelForConditionalGeneration
         bailing_moe:BailingMoeV2ForCausalLM
@@ -130,16 +131,19 @@ _WHOLE = {
         plamo3:Plamo3ForCausalLM
         qianfan_ocr:QianfanOCRForConditionalGeneration
         qwen3:Qwen3ForCausalLM
+        qwen3_5:Qwen3_5ForCausalLM qwen3_5:Qwen3_5MoeForCausalLM
         qwen3_dflash2:DFlash2Qwen3ForCausalLM qwen3_dflash:DFlashQwen3ForCausalLM
         qwen3_dspark:Qwen3DSparkForCausalLM
         qwen3_eagle3:Eagle3Qwen3ForCausalLM
         qwen3_moe:Qwen3MoeForCausalLM
+        qwen3_next:Qwen3NextForCausalLM qwen3_next_mtp:Qwen3NextMTP
         qwen3_xpress:Qwen3XPressForCausalLM
         rnj1:Rnj1ForCausalLM
         rvl:RForConditionalGeneration
         step3p5:Step3p5ForCausalLM
         step3p7:Step3p7ForConditionalGeneration
         step_vl:StepVLForConditionalGeneration
+        vllm.models.qwen4_exp:Qwen4ExpForCausalLM
     """,
     NORM_V: """
         diffusion_gemma:DiffusionGemmaForConditionalGeneration
@@ -296,22 +300,20 @@ _NONE = {
         vllm.models.step5:Step5ForCausalLM vllm.models.step5:Step5ForConditionalGeneration
         vllm.models.step5:Step5MTP
     """,
-    "Q comes with its gate": """
-        alice_ai:AliceAIForCausalLM
+    "the gate lies before Q, K and V": """
+        hrm_text:HrmTextForCausalLM
+    """,
+    "M-RoPE of Q that comes with its gate": """
         clef_flash:ClefFlashForJointSchema
         colqwen3_5:ColQwen3_5Model
         d3:D3ForSequenceClassification
-        hrm_text:HrmTextForCausalLM
         interns2_mobius:InternS2MobiusForConditionalGeneration interns2_mobius:InternS2MobiusMTP
         interns2_preview:InternS2PreviewForConditionalGeneration
         minicpm_ocr:MiniCPMOcrForConditionalGeneration
         minicpmv4_6:MiniCPMV4_6ForConditionalGeneration
         minicpmv4_7:MiniCPMV4_7ForConditionalGeneration
-        qwen3_5:Qwen3_5ForCausalLM qwen3_5:Qwen3_5ForConditionalGeneration
-        qwen3_5:Qwen3_5MoeForCausalLM qwen3_5:Qwen3_5MoeForConditionalGeneration
+        qwen3_5:Qwen3_5ForConditionalGeneration qwen3_5:Qwen3_5MoeForConditionalGeneration
         qwen3_5_mtp:Qwen3_5MTP qwen3_5_mtp:Qwen3_5MoeMTP
-        qwen3_next:Qwen3NextForCausalLM qwen3_next_mtp:Qwen3NextMTP
-        vllm.models.qwen4_exp:Qwen4ExpForCausalLM
         vllm.models.qwen4_exp:Qwen4ExpForConditionalGeneration vllm.models.qwen4_exp:Qwen4ExpMTP
     """,
     "Q is multiplied or projected again between projection and RoPE": """

@@ -21,6 +21,8 @@ class RopeKVCacheTraits:
         v_norm: V is normed as well if there is a `v_out`.
         rope_by_head: Q and K may be rotated as they come from their norms, as
             `[T, num_heads, head_size]`. Only the pass differs, not the hook.
+        gated_query: The hook with norms also takes a `qkv` in which a gate of
+            `head_size` lies behind each head of Q.
         separate_outputs: The hook without norms writes to `query_out` and
             `key_out`, so the projection's output is not overwritten.
         without_slots: Those with outputs of their own are called without a slot
@@ -33,5 +35,6 @@ class RopeKVCacheTraits:
     weight_offset: bool = False
     v_norm: bool = False
     rope_by_head: bool = False
+    gated_query: bool = False
     separate_outputs: bool = False
     without_slots: bool = False

@@ -60,6 +60,8 @@ class Shape:
     is_neox: bool = True
     # RoPE gets the heads as they come from the norms.
     rope_by_head: bool = False
+    # Behind each head of Q lies its gate.
+    gated: bool = False
 
 
 # Layers of one graph. Several shapes used to crash or to get the first one's sizes.
@@ -70,6 +72,7 @@ GRAPHS = {
     "gemma3": [Shape(4, 2, 256, GemmaRMSNorm)],
     "glm4": [Shape(4, 2, 128, is_neox=False)],
     "lfm2": [Shape(4, 2, 64, RMSNorm, rope_by_head=True)],
+    "qwen3-next": [Shape(4, 2, 64, GemmaRMSNorm, gated=True)],
     "gemma4": [
         Shape(4, 1, 256, RMSNorm, v_norm=True),
         Shape(2, 1, 512, RMSNorm, v_norm=True),
@@ -84,9 +87,9 @@ class Layer(torch.nn.Module):
         super().__init__()
         size = shape.head_size
         self.shape = shape
+        q_heads = (1 + shape.gated) * shape.num_heads
         self.sizes = [
-            heads * size
-            for heads in (shape.num_heads, shape.num_kv_heads, shape.num_kv_heads)
+            heads * size for heads in (q_heads, shape.num_kv_heads, shape.num_kv_heads)
         ]
         self.layer_name = f"model.layers.{index}.self_attn.attn"
         self.attn = Attention(
@@ -115,8 +118,13 @@ class Layer(torch.nn.Module):
 
     def forward(
         self, positions: torch.Tensor, qkv: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    ) -> tuple[torch.Tensor, ...]:
         q, k, v = (qkv * 0.75).split(self.sizes, dim=-1)
+        gates = []
+        if self.shape.gated:
+            q_gate = q.view(q.shape[0], self.shape.num_heads, -1)
+            q, gate = (x.reshape(x.shape[0], -1) for x in q_gate.chunk(2, dim=-1))
+            gates.append(gate)
         if len(self.norms) > 0:
             q, k = self.by_head(self.norms[0], q), self.by_head(self.norms[1], k)
         if self.v_norm is not None:
@@ -128,7 +136,7 @@ class Layer(torch.nn.Module):
         dependency = torch.ops.vllm.unified_kv_cache_update(
             k, v, _encode_layer_name(self.layer_name)
         )
-        return q, k, v, dependency
+        return q, k, v, *gates, dependency
 
     def poison_cache(self) -> None:
         shape = (5, self.shape.num_kv_heads, BLOCK_SIZE, 2 * self.shape.head_size)
@@ -225,7 +233,7 @@ def test_every_layer_is_fused_and_right(
     assert rope_pass.matched_count == len(shapes) - num_normed
     assert backend.op_count(torch.ops.vllm.unified_kv_cache_update.default) == 0
     for cache, fused, unfused in zip(caches, actual, expected, strict=True):
-        for is_, should in zip(fused[:3], unfused[:3], strict=True):
+        for is_, should in zip(fused[:-1], unfused[:-1], strict=True):
             assert_close(is_, should)
         written = torch.full_like(cache, float("nan"))
         for token, slot in enumerate(slots.tolist()):

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 logger = init_logger(__name__)
 
 RMS_NORM = torch.ops.vllm_ir.rms_norm.default
+COPY = torch.ops.aten.clone.default
 
 
 @dataclass(frozen=True)
@@ -167,8 +168,14 @@ class FusableLayers:
             _check("implementation that norms V", layer.traits.v_norm, True)
         self._check_weights(norms, layer)
 
-        split = _source(value).args[0]
-        _check("qkv split into", list(split.args[1]), layer.split_sizes)
+        split, sizes = _source(value).args[0], layer.split_sizes
+        for copy in (n.args[0] for n in norms if is_func(n.args[0], COPY)):
+            # Of the first part of a split; what is normed has head_size elements.
+            q_gate = copy.args[0].args[0].args[0]
+            _check_heads("Q and gate", q_gate, layer.num_heads, 2 * layer.head_size)
+            _check("implementation that takes gated Q", layer.traits.gated_query, True)
+            sizes[0] *= 2
+        _check("qkv split into", list(split.args[1]), sizes)
         qkv = _val(split.args[0])
         if qkv.dim() != 2 or split.args[2:] not in ((-1,), (1,)) or split.kwargs:
             raise NotFusable("qkv is not split along the last of two dimensions")

@@ -59,6 +59,7 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
         weight_offset=True,
         v_norm=True,
         rope_by_head=True,
+        gated_query=True,
         separate_outputs=True,
         without_slots=True,
     )
@@ -189,7 +190,8 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
 
         Args:
             layer: The attention layer.
-            qkv: `[T, (num_heads + 2 * num_kv_heads) * head_size]`, only read.
+            qkv: `[T, (num_heads + 2 * num_kv_heads) * head_size]`, only read. With
+                twice as many heads in Q, each second one is a gate and passed over.
             q_out: `[T, num_heads, head_size]`, receives Q.
             k_out: `[T, num_kv_heads, head_size]`, receives K.
             positions: int64 `[T]`.
@@ -205,18 +207,7 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
                 RMSNorm, which is then written as well. None: V is written raw.
 
         """
-        num_tokens = qkv.shape[0]
-        q, k, v = (
-            x.view(num_tokens, -1, self.head_size)
-            for x in qkv.split(
-                [
-                    self.num_heads * self.head_size,
-                    self.num_kv_heads * self.head_size,
-                    self.num_kv_heads * self.head_size,
-                ],
-                dim=-1,
-            )
-        )
+        q, k, v = self._heads(qkv)
         reason = self._unfused_reason or self._unfit(
             q, k, v, cos_sin_cache, kv_cache, q_weight, k_weight
         )
@@ -260,6 +251,13 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
             kv_cache,
             layer_slot_mapping,
         )
+
+    def _heads(self, qkv: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Q, K and V as views `[T, heads, head_size]`, Q without gates."""
+        heads = qkv.unflatten(-1, (-1, self.head_size))
+        in_q = heads.shape[1] - 2 * self.num_kv_heads
+        q, k, v = heads.split([in_q, self.num_kv_heads, self.num_kv_heads], dim=1)
+        return q[:, :: in_q // self.num_heads], k, v
 
     def _unfit(
         self,
