@@ -58,6 +58,13 @@ FUSED: dict[str, list[tuple[tuple[int, int, int], dict[str, Any], str]]] = {
         ((6, 1, 128), {"norm": "rms", "by_head": True, "rotary_dim": 64}, QK_NORM),
         ((4, 4, 64), {"norm": "gemma", "by_head": True, "is_neox": False}, QK_NORM),
     ],
+    "Q scaled by position": [
+        ((4, 1, 128), {"q_scaling": (0.1, 16)}, ROPE),
+        ((4, 2, 128), {}, ROPE),
+        ((8, 2, 64), {"q_scaling": (0.5, 100), "rotary_dim": 32, "is_neox": False}, ROPE),
+        ((4, 1, 128), {"q_scaling": (0.3, 7.0)}, ROPE),
+        ((4, 1, 128), {"norm": "rms"}, QK_NORM),
+    ],
     "gemma 3": [
         ((4, 2, 256), {"norm": "gemma"}, QK_NORM),
         ((4, 1, 256), {"norm": "gemma"}, QK_NORM),
@@ -83,7 +90,7 @@ FUSED: dict[str, list[tuple[tuple[int, int, int], dict[str, Any], str]]] = {
 }
 
 
-IN_FP16 = ("llama", "gemma 4, small heads first", "three shapes, two passes")
+IN_FP16 = ("llama", "Q scaled by position", "gemma 4, small heads first", "three shapes, two passes")
 
 
 @pytest.mark.parametrize(
@@ -212,6 +219,24 @@ def test_no_kernel_is_left_of_gemmas_offset() -> None:
     assert weights[0] is not weights[1]
     live = [n for n in found.graph.nodes if n.users]
     assert not [n for n in live if n.target is torch.ops.aten.add.Tensor]
+    found.assert_right()
+
+
+@simulated()
+def test_no_kernel_is_left_of_the_scaling_of_q() -> None:
+    import torch
+    from simulation.prologues import Prologue, fusing_config, run
+
+    config = fusing_config()
+    layers = [Prologue(config, 4, 2, 64, q_scaling=(beta, 16)) for beta in (0.25, 0.5)]
+    found = run(config, layers)
+    fused = [n for n in found.graph.nodes if ROPE in str(n.args[:1])]
+    scaling = [(n.kwargs["q_scale_beta"], n.kwargs["q_scale_orig_max"]) for n in fused]
+    assert scaling == [(0.25, 16), (0.5, 16)]
+    found.graph.eliminate_dead_code()
+    aten = torch.ops.aten
+    parts = {aten.log.default, aten.floor.default, aten.div.Tensor, aten.unsqueeze.default}
+    assert not [n for n in found.graph.nodes if n.target in parts]
     found.assert_right()
 
 
