@@ -90,7 +90,12 @@ FUSED: dict[str, list[tuple[tuple[int, int, int], dict[str, Any], str]]] = {
 }
 
 
-IN_FP16 = ("llama", "Q scaled by position", "gemma 4, small heads first", "three shapes, two passes")
+IN_FP16 = (
+    "llama",
+    "Q scaled by position",
+    "gemma 4, small heads first",
+    "three shapes, two passes",
+)
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,10 @@ class Case:
     @property
     def scaling(self) -> dict[str, Any]:
         """The RoPE hook's arguments for a scaled Q."""
-        return dict(zip(("q_scale_beta", "q_scale_orig_max"), self.shape.q_scaling or ()))
+        if self.shape.q_scaling is None:
+            return {}
+        beta, context = self.shape.q_scaling
+        return {"q_scale_beta": beta, "q_scale_orig_max": context}
 
     def expected(self) -> list[Any]:
         """q, k, v as the model's own modules leave them."""

@@ -83,9 +83,7 @@ def layers(config: Any, kind: str) -> tuple[list[Any], list[str]]:
                 lambda p: 1 + p / 512 * torch.log(1 + torch.floor(p / 16)),
                 lambda p: 1 + 0.5 * torch.log(1 + torch.floor(p / (p + 1))),
                 lambda p: (1 + 0.5 * torch.log(1 + torch.floor(p / 16))).bfloat16(),
-                lambda p: torch.add(
-                    torch.log(1 + torch.floor(p / 16)) * 0.5, 1, alpha=2
-                ),
+                lambda p: torch.add(torch.log(1 + torch.floor(p / 16)) * 0.5, 1, alpha=2),
                 lambda p: 1 + 0.5 * torch.log(1 + torch.floor(p // 2 / 16)),
                 lambda p: 1 + 0.5 * torch.log(1 + torch.floor(p.float() / 16)),
                 lambda p: p / 512 + 0.5,

@@ -281,8 +281,8 @@ def llama_4_scaling(match: pm.Match) -> tuple[float, int]:
     _check("dtype of what Q is multiplied by", _val(node).dtype, torch.float32)
     numbers = {}
     for op, wanted in _LLAMA_4_SCALING:
-        if not (isinstance(node, fx.Node) and is_func(node, op)) or node.kwargs:
-            raise NotFusable(f"Q is multiplied by what is not Llama 4's scaling: {node}")
+        if not isinstance(node, fx.Node) or not is_func(node, op) or node.kwargs:
+            raise NotFusable("Q is multiplied by what is not Llama 4's scaling")
         node, *second = node.args
         if isinstance(wanted, str):
             (numbers[wanted],) = second
