@@ -292,7 +292,7 @@ def llama_4_scaling(match: pm.Match) -> tuple[float, int]:
     beta, orig_max = numbers["beta"], numbers["orig_max"]
     if not isinstance(beta, (int, float)) or not isinstance(orig_max, (int, float)):
         raise NotFusable("Q's scaling has numbers that are not constants")
-    if orig_max < 1 or orig_max != int(orig_max):
+    if orig_max < 1 or not float(orig_max).is_integer():
         raise NotFusable(f"Q's scaling starts from a context of {orig_max} tokens")
     return float(beta), int(orig_max)
 
