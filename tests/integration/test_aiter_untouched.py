@@ -127,6 +127,9 @@ SAME = {
         _each([ROCM, FA, UNIFIED], (4, 2, 96)) + _each([ROCM, FA, UNIFIED], (4, 2, 96), **NORM),
         [ROPE] * 3 + [UNFUSED] * 3,
     ),
+    "Q scaled by position": Graph(
+        _each([ROCM, FA, UNIFIED, TRITON], SMALL, q_scaling=(0.1, 16)), [UNFUSED] * 4
+    ),
     "M-RoPE": Graph(
         _each([UNIFIED], SMALL, **NORM) * 2 + _each([UNIFIED], SMALL, is_neox=False, **NORM),
         [QK_NORM_MROPE] * 3,

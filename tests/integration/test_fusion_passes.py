@@ -70,6 +70,13 @@ FUSED: dict[str, list[tuple[tuple[int, int, int], dict[str, Any], str]]] = {
         ((8, 2, 64), {"norm": "rms"}, QK_NORM),
         ((2, 1, 128), {"norm": "rms", "gated": True}, QK_NORM),
     ],
+    "Q scaled by position": [
+        ((4, 1, 128), {"q_scaling": (0.1, 16)}, ROPE),
+        ((4, 2, 128), {}, ROPE),
+        ((8, 2, 64), {"q_scaling": (0.5, 100), "rotary_dim": 32, "is_neox": False}, ROPE),
+        ((4, 1, 128), {"q_scaling": (0.3, 7.0)}, ROPE),
+        ((4, 1, 128), {"norm": "rms"}, QK_NORM),
+    ],
     "gemma 3": [
         ((4, 2, 256), {"norm": "gemma"}, QK_NORM),
         ((4, 1, 256), {"norm": "gemma"}, QK_NORM),
@@ -95,7 +102,13 @@ FUSED: dict[str, list[tuple[tuple[int, int, int], dict[str, Any], str]]] = {
 }
 
 
-IN_FP16 = ("llama", "gated Q", "gemma 4, small heads first", "three shapes, two passes")
+IN_FP16 = (
+    "llama",
+    "gated Q",
+    "Q scaled by position",
+    "gemma 4, small heads first",
+    "three shapes, two passes",
+)
 
 
 @pytest.mark.parametrize(
@@ -227,6 +240,24 @@ def test_no_kernel_is_left_of_gemmas_offset_nor_of_gated_qs_copy(gated: bool) ->
     assert not [n for n in live if n.target is torch.ops.aten.add.Tensor]
     # The gate's own.
     assert [n.target for n in live].count(torch.ops.aten.clone.default) == gated
+    found.assert_right()
+
+
+@simulated()
+def test_no_kernel_is_left_of_the_scaling_of_q() -> None:
+    import torch
+    from simulation.prologues import Prologue, fusing_config, run
+
+    config = fusing_config()
+    layers = [Prologue(config, 4, 2, 64, q_scaling=(beta, 16)) for beta in (0.25, 0.5)]
+    found = run(config, layers)
+    fused = [n for n in found.graph.nodes if ROPE in str(n.args[:1])]
+    scaling = [(n.kwargs["q_scale_beta"], n.kwargs["q_scale_orig_max"]) for n in fused]
+    assert scaling == [(0.25, 16), (0.5, 16)]
+    found.graph.eliminate_dead_code()
+    aten = torch.ops.aten
+    parts = {aten.log.default, aten.floor.default, aten.div.Tensor, aten.unsqueeze.default}
+    assert not [n for n in found.graph.nodes if n.target in parts]
     found.assert_right()
 
 

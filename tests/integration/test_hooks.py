@@ -5,6 +5,7 @@ What is expected comes from vLLM's own modules and from a plain write into the c
 
 import contextlib
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ EPS = 1e-6
 class Shape:
     """Heads of a layer. norm: "", "rms" or "gemma"; v_norm: V's weightless norm; is_neox: RoPE
     turns pairs half a rotary dimension apart, not adjacent ones; gated: behind each head of Q lies
-    a gate."""
+    a gate; q_scaling: beta and the context of Llama 4's scaling of Q, which is short, so that most
+    positions are past it."""
 
     num_heads: int
     num_kv_heads: int
@@ -28,6 +30,7 @@ class Shape:
     v_norm: bool = False
     is_neox: bool = True
     gated: bool = False
+    q_scaling: tuple[float, int] | None = None
 
     @property
     def parts(self) -> list[int]:
@@ -52,7 +55,9 @@ SHAPES = {
     "gemma4 16/2/512": Shape(16, 2, 512, 512, "rms", v_norm=True),
     "qwen3.5 8/2/256, rot 64": Shape(8, 2, 256, 64, "gemma", gated=True),
     "gated, adjacent pairs 3/1/96": Shape(3, 1, 96, 96, "rms", is_neox=False, gated=True),
+    "ministral 32/8/128": Shape(32, 8, 128, 128, q_scaling=(0.1, 16)),
     "rope": Shape(4, 2, 64, 64),
+    "scaled": Shape(4, 2, 64, 32, is_neox=False, q_scaling=(0.7, 9)),
     "norm": Shape(4, 2, 64, 64, "rms"),
     "gated": Shape(4, 2, 64, 64, "rms", gated=True),
     "head size 80": Shape(4, 2, 80, 80),
@@ -124,12 +129,30 @@ class Case:
         q, k, v = self.qkv.unflatten(-1, (-1, self.shape.head_size)).split(self.shape.parts, dim=1)
         return [q[:, ::2] if self.shape.gated else q, k, v]
 
+    @property
+    def scaling(self) -> dict[str, Any]:
+        """The RoPE hook's arguments for a scaled Q."""
+        if self.shape.q_scaling is None:
+            return {}
+        beta, context = self.shape.q_scaling
+        return {"q_scale_beta": beta, "q_scale_orig_max": context}
+
     def expected(self) -> list[Any]:
         """q, k, v as the model's own modules leave them."""
+        from vllm.model_executor.models.mistral import MistralAttention
+
         q, k, v = (x.clone() for x in self.qkv_heads)
         if self.norms:
             q, k = self.norms[0].forward_native(q), self.norms[1].forward_native(k)
         q, k = self.rope.forward_native(self.positions, q, k)
+        if self.shape.q_scaling is not None:
+            beta, context = self.shape.q_scaling
+            model = SimpleNamespace(
+                llama_4_scaling_beta=beta,
+                llama_4_scaling_original_max_position_embeddings=context,
+            )
+            factor = MistralAttention._get_llama_4_attn_scale(model, self.positions)
+            q = (q * factor.unsqueeze(-1)).to(q.dtype)
         if self.shape.v_norm:
             from vllm import ir
 
@@ -147,6 +170,7 @@ class Case:
             self.cache,
             slots,
             *outputs,
+            **self.scaling,
         )
 
     def call_rope(self, slots: Any, outputs: bool = False) -> list[Any]:
@@ -236,11 +260,15 @@ def test_rope_hook_rotates_in_place_and_writes_the_cache(shape: str, dtype: str)
     assert len(launches) == 1
 
 
+@pytest.mark.parametrize("shape", ["llama 32/8/128", "ministral 32/8/128"])
+@pytest.mark.parametrize("fused", [True, False])
 @simulated()
-def test_rope_hook_with_outputs_leaves_its_inputs() -> None:
+def test_rope_hook_with_outputs_leaves_its_inputs(shape: str, fused: bool) -> None:
     from simulation.layers import compare
 
-    case = Case("llama 32/8/128")
+    case = Case(shape)
+    if not fused:
+        case.impl._unfused_reason = "the test wants it so"
     before, expected = case.qkv.clone(), case.expected()
     found = case.call_rope(case.slots, outputs=True)
     case.assert_right(found, expected, case.slots)
@@ -296,7 +324,7 @@ def test_padding_between_blocks_stays_as_it_is() -> None:
     assert bytes(storage)[padding] == before[padding]
 
 
-@pytest.mark.parametrize("shape", ["rope", "norm", "gated"])
+@pytest.mark.parametrize("shape", ["rope", "scaled", "norm", "gated"])
 @pytest.mark.parametrize("fused", [True, False])
 @simulated()
 def test_tokens_past_the_slot_mapping_are_rotated_and_not_written(shape: str, fused: bool) -> None:
@@ -308,7 +336,7 @@ def test_tokens_past_the_slot_mapping_are_rotated_and_not_written(shape: str, fu
     case.assert_right(case.call(case.slots), expected, case.slots)
 
 
-@pytest.mark.parametrize("shape", ["rope", "norm", "gated"])
+@pytest.mark.parametrize("shape", ["rope", "scaled", "norm", "gated"])
 @pytest.mark.parametrize("fused", [True, False])
 @simulated()
 def test_slot_minus_one_is_not_an_index(shape: str, fused: bool) -> None:
@@ -364,7 +392,7 @@ def test_swapped_norm_weights_are_noticed(shape: str) -> None:
         case.assert_right(found, expected, case.slots)
 
 
-@pytest.mark.parametrize("shape", ["rope", "norm", "gated"])
+@pytest.mark.parametrize("shape", ["rope", "scaled", "norm", "gated"])
 @pytest.mark.parametrize("bound_cache", [True, False])
 @pytest.mark.parametrize("fused", [True, False])
 @simulated()
@@ -386,6 +414,7 @@ def test_without_a_slot_mapping_outputs_are_defined_and_nothing_is_written(
 UNFIT: dict[str, tuple[str, dict[str, Any], str]] = {
     "head size 80": ("head size 80", {}, "not built for head size 80"),
     "fp32": ("rope", {"dtype": "float32"}, "activations of torch.float32"),
+    "fp32, Q scaled": ("scaled", {"dtype": "float32"}, "activations of torch.float32"),
     "fp32 after a norm": ("norm", {"dtype": "float32"}, "activations of torch.float32"),
     "fp32, gated": ("gated", {"dtype": "float32"}, "activations of torch.float32"),
     "fp32, adjacent pairs": ("glm4 32/2/128, rot 64", {"dtype": "float32"}, "activations"),

@@ -69,6 +69,41 @@ def layers(config: Any, kind: str) -> tuple[list[Any], list[str]]:
             ops += [UNFUSED, UNFUSED]
             made += [layer(bodies.wider, width=8 * 64 + 96, norm="rms")]
             ops += [QK_NORM]
+        case "Q scaled by position in other ways":
+            scaled = {"q_scaling": (0.5, 16)}
+            factors = [
+                lambda p: 1 + 0.5 * torch.log(2 + torch.floor(p / 16)),
+                lambda p: 2 + 0.5 * torch.log(1 + torch.floor(p / 16)),
+                lambda p: 1 - 0.5 * torch.log(1 + torch.floor(p / 16)),
+                lambda p: 1 + 0.5 * torch.log2(1 + torch.floor(p / 16)),
+                lambda p: 1 + 0.5 * torch.log(1 + p / 16),
+                lambda p: 1 + 0.5 * torch.log(1 + torch.ceil(p / 16)),
+                lambda p: 1 + 0.5 * torch.log(1 + torch.floor((p + 1.0) / 16)),  # Llama 4
+                lambda p: 1 + 0.5 * torch.log(1 + torch.floor(p / 0.75)),
+                lambda p: 1 + 0.5 * torch.log(1 + torch.floor(p / 16.5)),
+                lambda p: 1 + 0.5 * torch.log(1 + torch.floor(p / float("inf"))),
+                lambda p: 1 + p / 512 * torch.log(1 + torch.floor(p / 16)),
+                lambda p: 1 + 0.5 * torch.log(1 + torch.floor(p / (p + 1))),
+                lambda p: (1 + 0.5 * torch.log(1 + torch.floor(p / 16))).bfloat16(),
+                lambda p: torch.add(torch.log(1 + torch.floor(p / 16)) * 0.5, 1, alpha=2),
+                lambda p: 1 + 0.5 * torch.log(1 + torch.floor(p // 2 / 16)),
+                lambda p: 1 + 0.5 * torch.log(1 + torch.floor(p.float() / 16)),
+                lambda p: p / 512 + 0.5,
+            ]
+            made = [layer(bodies.scaled_by(factor)) for factor in factors]
+            ops = [UNFUSED] * len(made)
+            made += [
+                layer(bodies.scaled_before_rotation, **scaled),
+                layer(bodies.scaled_q_and_k, **scaled),
+                layer(bodies.scaled_k_alone, **scaled),
+                layer(bodies.unscaled_q_later, **scaled),
+                layer(bodies.scaled_q_twice, **scaled),
+                layer(bodies.scaled_q_unrounded, **scaled),
+                layer(norm="rms", **scaled),
+                layer(bodies.factor_later, **scaled),
+                layer(**scaled),
+            ]
+            ops += [UNFUSED] * 7 + [ROPE] * 2
         case "other parts":
             made = [
                 layer(bodies.gate_first, width=12 * 64),
@@ -163,6 +198,7 @@ def layers(config: Any, kind: str) -> tuple[list[Any], list[str]]:
 
 KINDS = [
     "values changed on the way",
+    "Q scaled by position in other ways",
     "other parts",
     "values read from before the rotation",
     "LongRoPE",

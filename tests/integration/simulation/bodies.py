@@ -3,6 +3,8 @@
 Each is a body for `Prologue`; its first line says which models do it.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -93,6 +95,66 @@ def scaled_q(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
     """Q is scaled after RoPE."""
     q, k, v = usual(layer, positions, qkv)
     return q * 1.5, k, v
+
+
+def scaled_before_rotation(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+    """Q is scaled by its positions, as Ministral 3's, but before RoPE."""
+    q, k, v = qkv.split(layer.sizes, dim=-1)
+    q, k = layer.rotary(positions, (q * layer.q_factor(positions)).to(q.dtype), k)
+    return q, k, v
+
+
+def scaled_by(factor: Callable[[Tensor], Tensor]) -> Body:
+    """Q is scaled after RoPE by a factor `[T]` made of the positions."""
+
+    def body(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+        q, k, v = qkv.split(layer.sizes, dim=-1)
+        q, k = layer.rotary(positions, q, k)
+        return (q * factor(positions).unsqueeze(-1)).to(q.dtype), k, v
+
+    return body
+
+
+def scaled_q_and_k(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+    """K is scaled by the positions as well."""
+    q, k, v = usual(layer, positions, qkv)
+    return q, (k * layer.q_factor(positions)).to(k.dtype), v
+
+
+def scaled_k_alone(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+    """K is scaled by the positions, Q is not."""
+    q, k, v = qkv.split(layer.sizes, dim=-1)
+    q, k = layer.rotary(positions, q, k)
+    return q, (k * layer.q_factor(positions)).to(k.dtype), v
+
+
+def unscaled_q_later(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+    """The rotated query that is not scaled yet is read elsewhere."""
+    q, k, v = qkv.split(layer.sizes, dim=-1)
+    q, k = layer.rotary(positions, q, k)
+    return (q * layer.q_factor(positions)).to(q.dtype), k, v, q + 1
+
+
+def scaled_q_twice(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+    """The scaled query is scaled once more."""
+    q, k, v = usual(layer, positions, qkv)
+    return (q * layer.q_factor(positions)).to(q.dtype), k, v
+
+
+def factor_later(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+    """What Q is scaled by is read elsewhere."""
+    q, k, v = qkv.split(layer.sizes, dim=-1)
+    q, k = layer.rotary(positions, q, k)
+    factor = layer.q_factor(positions)
+    return (q * factor).to(q.dtype), k, v, factor.expand(-1, 32).to(q.dtype)
+
+
+def scaled_q_unrounded(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+    """The scaled query is also read before it is rounded."""
+    q, k, v = qkv.split(layer.sizes, dim=-1)
+    q, k = layer.rotary(positions, q, k)
+    product = q * layer.q_factor(positions)
+    return product.to(q.dtype), k, v, (product + 1).to(q.dtype)
 
 
 def scaled_k(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:

@@ -29,6 +29,7 @@ from vllm.config.utils import Range
 from vllm.forward_context import get_forward_context, set_forward_context
 from vllm.model_executor.layers.layernorm import GemmaRMSNorm, RMSNorm
 from vllm.model_executor.layers.rotary_embedding import RotaryEmbedding
+from vllm.model_executor.models.mistral import MistralAttention
 from vllm.v1.attention.backend import AttentionType
 
 from simulation.layers import attention, compare, default_dtype, packed_cache, write_packed
@@ -74,10 +75,11 @@ class Prologue(torch.nn.Module):
     """A layer of one kind, whose weights are random and never one.
 
     norm: "", "rms" or "gemma" for Q and K. v_norm: V's norm, without a weight. by_head: RoPE gets
-    [T, H, D], straight from the norms. gated: behind each head of Q lies its gate. width: of the
-    projection's output, if there is more in it than that. body: what the model does, if not the
-    usual: (layer, positions, qkv) to q, k and v for attention, and values to return besides.
-    modules: makes what such a body uses, with the model's dtype as default.
+    [T, H, D], straight from the norms. gated: behind each head of Q lies its gate. q_scaling: beta
+    and the context of Ministral 3's scaling of Q by its positions. width: of the projection's
+    output, if there is more in it than that. body: what the model does, if not the usual: (layer,
+    positions, qkv) to q, k and v for attention, and values to return besides. modules: makes what
+    such a body uses, with the model's dtype as default.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class Prologue(torch.nn.Module):
         v_norm: bool = False,
         by_head: bool = False,
         gated: bool = False,
+        q_scaling: tuple[float, float] | None = None,
         rotary_dim: int | None = None,
         eps: float = 1e-6,
         is_neox: bool = True,
@@ -112,6 +115,11 @@ class Prologue(torch.nn.Module):
         self.width = width or sum(self.split_sizes)
         self.body = body or usual
         self.normed, self.by_head, self.gated = bool(norm), by_head, gated
+        self.do_llama_4_scaling = q_scaling is not None
+        if q_scaling is not None:
+            beta, context = q_scaling
+            self.llama_4_scaling_beta = beta
+            self.llama_4_scaling_original_max_position_embeddings = context
         dtype = config.model_config.dtype
         with set_current_vllm_config(config), default_dtype(dtype):
             self.rotary = RotaryEmbedding(
@@ -133,13 +141,18 @@ class Prologue(torch.nn.Module):
         x = norm(x.unflatten(-1, (-1, self.head_size)))
         return x if self.by_head else x.flatten(-2)
 
+    def q_factor(self, positions: Tensor) -> Tensor:
+        """What Ministral 3 multiplies Q by, `[T, 1]`."""
+        return MistralAttention._get_llama_4_attn_scale(self, positions)
+
     def forward(self, positions: Tensor, qkv: Tensor) -> tuple[Any, ...]:
         q, k, v, *more = self.body(self, positions, qkv)
         return self.attn(q, k, v), *more
 
 
 def usual(layer: Prologue, positions: Tensor, qkv: Tensor) -> tuple[Tensor, ...]:
-    """What Llama and Qwen3 do, LFM2 by head, Gemma 4 with the norm of V, Qwen3-Next with a gate."""
+    """What Llama and Qwen3 do, LFM2 by head, Gemma 4 with the norm of V, Qwen3-Next with a gate,
+    Ministral 3 with a scaled Q."""
     q, k, v = qkv.split(layer.split_sizes, dim=-1)
     gates = []
     if layer.gated:
@@ -151,6 +164,8 @@ def usual(layer: Prologue, positions: Tensor, qkv: Tensor) -> tuple[Tensor, ...]
     if layer.v_norm is not None:
         v = layer.norm_heads(layer.v_norm, v)
     q, k = layer.rotary(positions, q, k)
+    if layer.do_llama_4_scaling:
+        q = (q * layer.q_factor(positions)).to(q.dtype)
     return q.flatten(1), k.flatten(1), v, *gates
 
 

@@ -14,9 +14,11 @@ VOCABULARY = 512
 
 # What a layer's fused launch does, as the table names it.
 ROPE, NORM, NORM_V, NORM_OFFSET = "RoPE", "QK norm", "QK norm, V norm", "QK norm + 1"
+ROPE_SCALED = "RoPE, Q scaled"
 # What each allows to go wrong: names of faults.FAULTS.
 FAULTS_OF = {
     ROPE: {"K unrotated", "slots shifted"},
+    ROPE_SCALED: {"K unrotated", "slots shifted", "Q not scaled"},
     NORM: {"K unrotated", "slots shifted", "norm weights swapped"},
     NORM_V: {"K unrotated", "slots shifted", "norm weights swapped", "V not normed"},
     NORM_OFFSET: {
@@ -380,7 +382,7 @@ MODELS: dict[str, Model] = {
             },
         ),
         layers=2,
-        why_not="Q is scaled between RoPE and attention",
+        fused={ROPE_SCALED: 2},
     ),
     "glm4": Model(
         "GLM-4 (4/1/128, rot 64, GPT-J rotation)",

@@ -41,6 +41,11 @@ def weight_offset_forgotten(kernel: Kernel, *args: Any, **rest: Any) -> None:
     kernel(*args, **{**rest, "weight_offset": 0.0})
 
 
+def q_not_scaled(kernel: Kernel, *args: Any, **rest: Any) -> None:
+    """Q is the same at every position."""
+    kernel(*args, **{**rest, "q_scale_beta": 0.0})
+
+
 def slots_shifted(kernel: Kernel, *args: Any, **rest: Any) -> None:
     """Each token's K and V lie in its neighbour's slot."""
     if rest["slot_mapping"] is not None:
@@ -54,6 +59,7 @@ FAULTS: dict[str, tuple[Callable[..., None], str]] = {
     "norm weights swapped": (weights_swapped, "norm"),
     "weight offset forgotten": (weight_offset_forgotten, "offset"),
     "V not normed": (v_not_normed, "V norm"),
+    "Q not scaled": (q_not_scaled, "scaling"),
     "slots shifted": (slots_shifted, "write"),
 }
 
@@ -78,6 +84,7 @@ def _kinds(table: torch.Tensor | None, rest: dict[str, Any]) -> set[str]:
         "norm": rest.get("q_weight") is not None,
         "offset": bool(rest.get("weight_offset")),
         "V norm": bool(rest.get("v_norm")),
+        "scaling": bool(rest.get("q_scale_beta")),
         "write": rest.get("slot_mapping") is not None,
     }
     return {kind for kind, is_there in present.items() if is_there}

@@ -25,6 +25,8 @@ class RopeKVCacheTraits:
             `head_size` lies behind each head of Q.
         separate_outputs: The hook without norms writes to `query_out` and
             `key_out`, so the projection's output is not overwritten.
+        llama_4_scaling: With `separate_outputs`, the hook without norms also scales
+            the rotated Q by its position: `q_scale_beta` and `q_scale_orig_max`.
         without_slots: Those with outputs of their own are called without a slot
             mapping too, and then define the outputs and write no cache.
 
@@ -37,4 +39,5 @@ class RopeKVCacheTraits:
     rope_by_head: bool = False
     gated_query: bool = False
     separate_outputs: bool = False
+    llama_4_scaling: bool = False
     without_slots: bool = False

@@ -167,6 +167,9 @@ class FusableLayers:
             _check("norm of V", value.args[1], None)
             _check("implementation that norms V", layer.traits.v_norm, True)
         self._check_weights(norms, layer)
+        if "q_factor" in match.kwargs:
+            llama_4_scaling(match)
+            _check("implementation that scales Q", layer.traits.llama_4_scaling, True)
 
         split, sizes = _source(value).args[0], layer.split_sizes
         for copy in (n.args[0] for n in norms if is_func(n.args[0], COPY)):
@@ -256,6 +259,51 @@ def query_groups(match: pm.Match) -> tuple[int, int] | None:
     return None
 
 
+# From the factor back to the positions: the ops of 1 + beta * log(1 + floor(
+# positions / orig_max)) with a dimension for Q's elements, and their second argument.
+_LLAMA_4_SCALING = (
+    (torch.ops.aten.unsqueeze.default, -1),
+    (torch.ops.aten.add.Tensor, 1),
+    (torch.ops.aten.mul.Tensor, "beta"),
+    (torch.ops.aten.log.default, None),
+    (torch.ops.aten.add.Tensor, 1),
+    (torch.ops.aten.floor.default, None),
+    (torch.ops.aten.div.Tensor, "orig_max"),
+)
+
+
+def llama_4_scaling(match: pm.Match) -> tuple[float, int]:
+    """Beta and the original context of Llama 4's scaling of a match's query.
+
+    Args:
+        match: Its pattern has inputs `q_factor`, which Q is multiplied by, and
+            `positions`, of RoPE.
+
+    Raises:
+        NotFusable: The factor is not made of these positions, or otherwise.
+
+    """
+    node, positions = match.kwargs["q_factor"], match.kwargs["positions"]
+    _check("dimensions of RoPE's positions", _val(positions).dim(), 1)
+    _check("dtype of what Q is multiplied by", _val(node).dtype, torch.float32)
+    numbers = {}
+    for op, wanted in _LLAMA_4_SCALING:
+        if not isinstance(node, fx.Node) or not is_func(node, op) or node.kwargs:
+            raise NotFusable("Q is multiplied by what is not Llama 4's scaling")
+        node, *second = node.args
+        if isinstance(wanted, str):
+            (numbers[wanted],) = second
+        else:
+            _check(f"Q's scaling, {op}", second, [] if wanted is None else [wanted])
+    _check("positions that Q is scaled by", node, positions)
+    beta, orig_max = numbers["beta"], numbers["orig_max"]
+    if not isinstance(beta, (int, float)) or not isinstance(orig_max, (int, float)):
+        raise NotFusable("Q's scaling has numbers that are not constants")
+    if orig_max < 1 or not float(orig_max).is_integer():
+        raise NotFusable(f"Q's scaling starts from a context of {orig_max} tokens")
+    return float(beta), int(orig_max)
+
+
 class SizedByMatch:
     """A pattern that serves layers of every size, one match at a time.
 
@@ -266,6 +314,8 @@ class SizedByMatch:
     layers: FusableLayers
     rope_matcher: "MatcherCustomOp"
     traits = RopeKVCacheTraits()
+    left_open: tuple[type, ...] = (int, torch.SymInt)
+    """Types of constants that a match may have others of than the pattern."""
 
     def take_sizes(self, match: pm.Match) -> bool:
         """Take the sizes of a match's layer, if the match may be replaced."""
@@ -305,7 +355,7 @@ class SizedByMatch:
         if self.rope_matcher.enabled:
             search = pm.fx_to_pattern(
                 trace_fn(pattern, inputs),
-                ignore_types=(int, torch.SymInt),
+                ignore_types=self.left_open,
                 argnames=[*inspect.signature(pattern).parameters],
             )
         # Rotation in plain ops has sizes inside that only tracing can compare.

@@ -61,6 +61,7 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
         rope_by_head=True,
         gated_query=True,
         separate_outputs=True,
+        llama_4_scaling=True,
         without_slots=True,
     )
 
@@ -116,6 +117,8 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
         layer_slot_mapping: torch.Tensor | None,
         query_out: torch.Tensor | None = None,
         key_out: torch.Tensor | None = None,
+        q_scale_beta: float = 0.0,
+        q_scale_orig_max: int = 1,
     ) -> None:
         """Rotate query and key, and write key and value to the KV cache.
 
@@ -132,6 +135,8 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
             layer_slot_mapping: int64 `[S]`, S <= T; None: nothing is written.
             query_out: As `query`, receives the rotated query.
             key_out: As `key`, receives the rotated key.
+            q_scale_beta: Beta of Llama 4's scaling of the rotated query; 0: off.
+            q_scale_orig_max: Context length that the scaling starts from, in tokens.
 
         """
         reason = self._unfused_reason or self._unfit(
@@ -145,6 +150,8 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
                 value,
                 cos_sin_cache,
                 is_neox=is_neox,
+                q_scale_beta=q_scale_beta,
+                q_scale_orig_max=q_scale_orig_max,
                 kv_cache=None if layer_slot_mapping is None else kv_cache,
                 slot_mapping=layer_slot_mapping,
                 q_out=query_out,
@@ -168,6 +175,10 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
             kv_cache,
             layer_slot_mapping,
         )
+        if q_scale_beta:
+            steps = torch.floor(positions.float() / q_scale_orig_max)
+            factor = 1 + q_scale_beta * torch.log(1 + steps)
+            query.copy_(query * factor.view(-1, 1, 1))
 
     def do_qk_norm_rope_kvcache_update(
         self,
