@@ -28,7 +28,7 @@ from vllm.config import (
 from vllm.config.utils import Range
 from vllm.forward_context import get_forward_context, set_forward_context
 from vllm.model_executor.layers.layernorm import GemmaRMSNorm, RMSNorm
-from vllm.model_executor.layers.rotary_embedding import RotaryEmbedding
+from vllm.model_executor.layers.rotary_embedding import MRotaryEmbedding, RotaryEmbedding
 from vllm.v1.attention.backend import AttentionType
 
 from simulation.layers import attention, compare, default_dtype, packed_cache, write_packed
@@ -74,7 +74,8 @@ class Prologue(torch.nn.Module):
     """A layer of one kind, whose weights are random and never one.
 
     norm: "", "rms" or "gemma" for Q and K. v_norm: V's norm, without a weight. by_head: RoPE gets
-    [T, H, D], straight from the norms. width: of the projection's output, if there is more in it
+    [T, H, D], straight from the norms. mrope: M-RoPE's sections, and whether interleaved; without,
+    only the first row of positions [3, T] is used. width: of the projection's output, if there is more in it
     than Q, K and V. body: what the model does, if not the usual: (layer, positions, qkv) to q, k
     and v for attention, and values to return besides. modules: makes what such a body uses, with
     the model's dtype as default.
@@ -93,6 +94,7 @@ class Prologue(torch.nn.Module):
         rotary_dim: int | None = None,
         eps: float = 1e-6,
         is_neox: bool = True,
+        mrope: tuple[list[int], bool] | None = None,
         width: int | None = None,
         name: str | None = None,
         body: Body | None = None,
@@ -109,12 +111,11 @@ class Prologue(torch.nn.Module):
         self.sizes = [n * head_size for n in (num_heads, num_kv_heads, num_kv_heads)]
         self.width = width or sum(self.sizes)
         self.body = body or usual
-        self.normed, self.by_head = bool(norm), by_head
+        self.normed, self.by_head, self.mrope = bool(norm), by_head, mrope
         dtype = config.model_config.dtype
         with set_current_vllm_config(config), default_dtype(dtype):
-            self.rotary = RotaryEmbedding(
-                head_size, rotary_dim or head_size, MAX_POSITION, 1e4, is_neox, dtype
-            )
+            rotary = (head_size, rotary_dim or head_size, MAX_POSITION, 1e4, is_neox, dtype)
+            self.rotary = MRotaryEmbedding(*rotary, *mrope) if mrope else RotaryEmbedding(*rotary)
             if norm:
                 kind = {"rms": RMSNorm, "gemma": GemmaRMSNorm}[norm]
                 self.q_norm, self.k_norm = kind(head_size, eps), kind(head_size, eps)
@@ -132,12 +133,15 @@ class Prologue(torch.nn.Module):
         return x if self.by_head else x.flatten(-2)
 
     def forward(self, positions: Tensor, qkv: Tensor) -> tuple[Any, ...]:
+        if positions.dim() == 2 and not self.mrope:
+            positions = positions[0]
         q, k, v, *more = self.body(self, positions, qkv)
         return self.attn(q, k, v), *more
 
 
 def usual(layer: Prologue, positions: Tensor, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What Llama and Qwen3 do, LFM2 by head, and Gemma 4 with the norm of V."""
+    """What Llama and Qwen3 do, their VL models with M-RoPE, LFM2 by head, and Gemma 4 with the norm
+    of V."""
     q, k, v = qkv.split(layer.sizes, dim=-1)
     if layer.normed:
         q, k = layer.norm_heads(layer.q_norm, q), layer.norm_heads(layer.k_norm, k)
@@ -229,7 +233,8 @@ def run(
     """
     torch.manual_seed(seed)
     dtype = config.model_config.dtype
-    positions = torch.randint(0, MAX_POSITION, (tokens,))
+    rows = [3] if any(layer.mrope for layer in layers) else []
+    positions = torch.randint(0, MAX_POSITION, (*rows, tokens))
     projected = [torch.randn(tokens, layer.width).to(dtype) for layer in layers]
     mapping = torch.randperm(4 * BLOCK_SIZE)[:tokens]
     mapping[-1] = -1
@@ -256,7 +261,9 @@ def run(
     compiled_model = torch.compile(model, backend=backend, fullgraph=True)
 
     def dynamic(*inputs: Tensor) -> list[tuple[Tensor, ...]]:
-        for x in inputs:
+        positions, *projected = inputs
+        torch._dynamo.mark_dynamic(positions, positions.dim() - 1)
+        for x in projected:
             torch._dynamo.mark_dynamic(x, 0)
         return compiled_model(*inputs)
 
