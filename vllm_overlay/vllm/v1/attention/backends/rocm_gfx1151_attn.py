@@ -392,9 +392,15 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
                 return f"norm weights of {q_weight.dtype} with activations of {dtype}"
         if mrope_section is not None:
             rotary_dim = cos_sin_cache.shape[1]
-            if len(mrope_section) != 3 or 2 * sum(mrope_section) != rotary_dim:
+            if (
+                len(mrope_section) != 3
+                or min(mrope_section) < 0
+                or 2 * sum(mrope_section) != rotary_dim
+            ):
                 sections = ", ".join(map(str, mrope_section))
                 return f"M-RoPE's sections {sections} of {rotary_dim // 2} pairs"
+            if cos_sin_cache.nbytes >= 1 << 32:
+                return f"M-RoPE with a cos_sin_cache of {cos_sin_cache.nbytes} bytes"
         return None
 
     def _warn_unfused(self, reason: str) -> None:
