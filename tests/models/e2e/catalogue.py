@@ -464,14 +464,15 @@ MODELS: dict[str, Model] = {
         why_not="Q comes with its gate: the projection is not split into q, k and v",
     ),
     "qwen2.5-vl": Model(
-        "Qwen2.5-VL's text model (4/1/128, biases, M-RoPE; as Qwen2, positions of an image)",
+        "Qwen2.5-VL's text model (6/1/128, biases, M-RoPE; as Qwen2, positions of an image)",
         _config(
             "Qwen2ForCausalLM",
             "qwen2",
-            hidden_size=512,
+            hidden_size=768,
+            num_attention_heads=6,
             rope_parameters={
                 "rope_type": "default",
-                "rope_theta": 1e6,
+                "rope_theta": 1e3,  # 1e6 hardly turns what has the rows of height and width
                 "mrope_section": [16, 24, 24],
             },
         ),
