@@ -89,7 +89,11 @@ FUSED: dict[str, list[tuple[tuple[int, int, int], dict[str, Any], str]]] = {
             {"mrope": ([4, 7, 5], True), "rotary_dim": 32, "norm": "rms", "eps": 1e-5},
             QK_NORM_MROPE,
         ),
-        ((4, 2, 64), {"mrope": ([12, 9, 11], True), "is_neox": False, "norm": "rms"}, QK_NORM_MROPE),
+        (
+            (4, 2, 64),
+            {"mrope": ([12, 9, 11], True), "is_neox": False, "norm": "rms"},
+            QK_NORM_MROPE,
+        ),
     ],
     "gemma 3": [
         ((4, 2, 256), {"norm": "gemma"}, QK_NORM),

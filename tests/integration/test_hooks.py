@@ -46,9 +46,7 @@ SHAPES = {
     "gemma4 8/1/256": Shape(8, 1, 256, 256, "rms", v_norm=True),
     "gemma4 16/2/512": Shape(16, 2, 512, 512, "rms", v_norm=True),
     "qwen2-vl 12/2/128": Shape(12, 2, 128, 128, mrope=((17, 25, 22), False)),
-    "glm4.1v 24/2/128, rot 64": Shape(
-        24, 2, 128, 64, is_neox=False, mrope=((8, 13, 11), False)
-    ),
+    "glm4.1v 24/2/128, rot 64": Shape(24, 2, 128, 64, is_neox=False, mrope=((8, 13, 11), False)),
     "interleaved 8/2/256, rot 64": Shape(8, 2, 256, 64, mrope=((11, 9, 12), True)),
     "qwen3-vl 32/8/128": Shape(32, 8, 128, 128, "rms", mrope=((24, 21, 19), True)),
     "chunked 6/1/64 after a norm": Shape(6, 1, 64, 64, "rms", mrope=((9, 13, 10), False)),

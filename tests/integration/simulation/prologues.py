@@ -75,10 +75,10 @@ class Prologue(torch.nn.Module):
 
     norm: "", "rms" or "gemma" for Q and K. v_norm: V's norm, without a weight. by_head: RoPE gets
     [T, H, D], straight from the norms. mrope: M-RoPE's sections, and whether interleaved; without,
-    only the first row of positions [3, T] is used. width: of the projection's output, if there is more in it
-    than Q, K and V. body: what the model does, if not the usual: (layer, positions, qkv) to q, k
-    and v for attention, and values to return besides. modules: makes what such a body uses, with
-    the model's dtype as default.
+    only the first row of positions [3, T] is used. width: of the projection's output, if there is
+    more in it than Q, K and V. body: what the model does, if not the usual: (layer, positions, qkv)
+    to q, k and v for attention, and values to return besides. modules: makes what such a body uses,
+    with the model's dtype as default.
     """
 
     def __init__(

@@ -245,7 +245,7 @@ _NONE = {
         ernie45_vl:Ernie4_5_VLMoeForConditionalGeneration
         openpangu_vl:OpenPanguVLForConditionalGeneration
     """,
-    "FoPE in plain ops": """
+    "a Fourier embedding, in plain ops": """
         interns1_pro:InternS1ProForConditionalGeneration
     """,
     "LongRoPE is a module of its own, which calls no rotary op": """
