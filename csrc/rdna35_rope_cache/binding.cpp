@@ -46,6 +46,10 @@ rdna35::DType dtype_of(at::ScalarType type) {
       return rdna35::DType::kFloat8E4M3FN;
     case at::kFloat8_e5m2:
       return rdna35::DType::kFloat8E5M2;
+    case at::kFloat8_e4m3fnuz:
+      return rdna35::DType::kFloat8E4M3FNUZ;
+    case at::kFloat8_e5m2fnuz:
+      return rdna35::DType::kFloat8E5M2FNUZ;
     default:
       return rdna35::DType::kOther;
   }
@@ -107,10 +111,10 @@ void rdna35_rope_cache(
   args.v_out = view_of(v_out);
   args.weight_offset = weight_offset;
   args.is_neox = is_neox;
-  args.has_mrope_section = mrope_section.has_value();
+  if (mrope_section.has_value()) args.mrope_section = mrope_section->vec();
   args.mrope_interleaved = mrope_interleaved;
-  args.has_k_scale = k_scale.has_value();
-  args.has_v_scale = v_scale.has_value();
+  args.k_scale = view_of(k_scale);
+  args.v_scale = view_of(v_scale);
   const rdna35::RopeCacheLaunch launch = rdna35::check_rope_cache(args);
 
   if (q.is_cpu()) {

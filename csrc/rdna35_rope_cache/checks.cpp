@@ -37,11 +37,12 @@ constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
 // A grid has a token for each x, and HIP counts its threads in 32 bits; it has
 // four waves for each y, of which CUDA allows 65535, and a wave serves at least
 // one of Hq + 2 Hkv heads.
-constexpr int kWavesPerGroup = 4;
 constexpr int64_t kMaxTokens = (int64_t{1} << 32) / (32 * kWavesPerGroup) - 1;
 constexpr int64_t kMaxHeads = 65535;
 // A lane's byte offset from its wave's first head is 32 bits, over 8 heads.
 constexpr int64_t kMaxHeadStride = int64_t{1} << 27;
+constexpr int64_t kMaxRowStride = (int64_t{1} << 29) - 1;
+constexpr int64_t kMaxTableBytes = (int64_t{1} << 32) - 1;
 
 template <class... Parts>
 [[noreturn]] void fail(const Parts&... parts) {
@@ -77,6 +78,10 @@ const char* dtype_name(DType dtype) {
       return "float8_e4m3fn";
     case DType::kFloat8E5M2:
       return "float8_e5m2";
+    case DType::kFloat8E4M3FNUZ:
+      return "float8_e4m3fnuz";
+    case DType::kFloat8E5M2FNUZ:
+      return "float8_e5m2fnuz";
     case DType::kOther:
       break;
   }
@@ -101,8 +106,16 @@ std::string list(const int64_t* values, int64_t count) {
   return out.str();
 }
 
+bool is_fp8(DType dtype) {
+  return dtype == DType::kFloat8E4M3FN || dtype == DType::kFloat8E5M2;
+}
+
+// Of the dtypes that arguments have.
 int64_t element_bytes(DType dtype) {
-  return dtype == DType::kInt64 ? 8 : dtype == DType::kFloat32 ? 4 : 2;
+  return dtype == DType::kInt64     ? 8
+         : dtype == DType::kFloat32 ? 4
+         : is_fp8(dtype)            ? 1
+                                    : 2;
 }
 
 int64_t number_of_elements(const TensorView& t) {
@@ -272,15 +285,61 @@ int64_t saturated_add(int64_t a, int64_t b) {
   return sum;
 }
 
+// Divisions by a multiplication and a shift by b + the least s with
+// 2^s >= divisor, for dividends under 2^b: with the magic number rounded up the
+// product's error stays below one.
+int least_shift(int64_t divisor) {
+  int shift = 0;
+  while ((uint64_t{1} << shift) < static_cast<uint64_t>(divisor)) ++shift;
+  return shift;
+}
+
 void set_block_division(RopeCacheParams& p, int64_t block_size) {
-  // With 2^shift >= 2^31 * block_size and the magic number rounded up, the
-  // product's error stays below one for every slot under 2^31.
-  int bits = 0;
-  while ((int64_t{1} << bits) < block_size) ++bits;
-  const uint64_t power = uint64_t{1} << (31 + bits);
-  p.block_shift = 31 + bits;
+  const int shift = least_shift(block_size);
+  const uint64_t power = uint64_t{1} << (31 + shift);
+  p.block_shift = static_cast<uint16_t>(31 + shift);
   p.block_magic = static_cast<uint32_t>((power + block_size - 1) / block_size);
   p.block_size = static_cast<uint32_t>(block_size);
+}
+
+void set_scale_division(RopeCacheParams& p, int64_t orig_max) {
+  const int shift = least_shift(orig_max);
+  // Of 2^(63 + shift), which 64 bits hold not.
+  const auto power = static_cast<unsigned __int128>(1) << (63 + shift);
+  p.scale_shift = static_cast<uint16_t>(shift);
+  p.scale_magic = static_cast<uint64_t>((power + orig_max - 1) / orig_max);
+}
+
+// M-RoPE: three rows of positions, and which pairs take which.
+void set_sections(RopeCacheParams& p, const Argument& positions,
+                  const std::vector<int64_t>& section,
+                  const RopeCacheArgs& args) {
+  positions.dim(2, "[3, T] with mrope_section");
+  if (positions.t.strides[0] > kMaxRowStride) {
+    fail("positions has stride ", positions.t.strides[0],
+         " from row to row, more than the kernel's ", kMaxRowStride);
+  }
+  // Each pair's own row is found by a 32-bit offset.
+  const TensorView& table = *args.cos_sin_cache;
+  if (2 * number_of_elements(table) > kMaxTableBytes) {
+    fail("cos_sin_cache must have at most ", kMaxTableBytes,
+         " bytes with mrope_section, got ", 2 * number_of_elements(table));
+  }
+  const int64_t size = static_cast<int64_t>(section.size());
+  if (size != 3 || section[0] < 0 || section[1] < 0 || section[2] < 0 ||
+      section[0] > p.rot_half || section[1] > p.rot_half ||
+      section[2] != p.rot_half - section[0] - section[1]) {
+    fail("mrope_section must be three numbers of pairs, ", p.rot_half,
+         " (rot / 2) in all, got ", list(section.data(), size));
+  }
+  p.positions_stride = static_cast<uint32_t>(8 * positions.t.strides[0]);
+  if (args.mrope_interleaved) p.flags |= kInterleaved;
+  for (int i = 0; i < 2; ++i) {
+    p.extras.section_ends[i] =
+        static_cast<int32_t>(args.mrope_interleaved ? 3 * section[1 + i]
+                             : i == 0               ? section[0]
+                                                    : section[0] + section[1]);
+  }
 }
 
 }  // namespace
@@ -296,16 +355,6 @@ RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
   const Argument q{"q", args.q};
   RopeCacheLaunch launch = {};
   RopeCacheParams& p = launch.params;
-
-  if (args.has_mrope_section || args.mrope_interleaved || args.has_k_scale ||
-      args.has_v_scale) {
-    fail(args.has_mrope_section   ? "mrope_section"
-         : args.mrope_interleaved ? "mrope_interleaved"
-         : args.has_k_scale       ? "k_scale"
-                                  : "v_scale",
-         " must be left at its default, as this build does not serve it; got "
-         "another value");
-  }
 
   // Shapes and dtypes.
   q.dim(3, "[T, Hq, D]");
@@ -367,6 +416,13 @@ RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
         "slot_mapping");
   needs(args.v_out.has_value(), "v_out", args.v.has_value(), "v");
   needs(args.v_norm, "v_norm", args.v.has_value(), "v");
+  needs(args.mrope_interleaved, "mrope_interleaved",
+        args.mrope_section.has_value(), "mrope_section");
+  needs(args.mrope_section.has_value(), "mrope_section",
+        args.cos_sin_cache.has_value(), "cos_sin_cache");
+  const bool fp8 = args.kv_cache && is_fp8(args.kv_cache->dtype);
+  needs(fp8, "a kv_cache of fp8", args.k_scale.has_value(), "k_scale");
+  needs(fp8, "a kv_cache of fp8", args.v_scale.has_value(), "v_scale");
   if (args.k) {
     needs(args.q_weight.has_value(), "q_weight", args.k_weight.has_value(),
           "k_weight");
@@ -411,6 +467,9 @@ RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
         saturated_add(p.row_low, std::max<int64_t>(cos_sin.t.sizes[0], 1) - 1);
   }
 
+  p.extras.section_ends[0] = p.extras.section_ends[1] = p.rot_half;
+  if (args.mrope_section) set_sections(p, positions, *args.mrope_section, args);
+
   const auto weight = [&](const char* name,
                           const std::optional<TensorView>& view) {
     if (!view) return;
@@ -432,11 +491,11 @@ RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
   }
 
   p.scale_beta = static_cast<float>(args.q_scale_beta);
-  p.scale_orig_max = args.q_scale_orig_max;
   if (args.q_scale_beta != 0.0 && args.q_scale_orig_max <= 0) {
     fail("q_scale_orig_max must be positive with q_scale_beta ",
          args.q_scale_beta, ", got ", args.q_scale_orig_max);
   }
+  if (args.q_scale_beta != 0.0) set_scale_division(p, args.q_scale_orig_max);
 
   if (args.kv_cache) {
     // The stride of a dimension of one element means nothing.
@@ -446,7 +505,11 @@ RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
     const Argument cache{"kv_cache", view};
     const char* shape = "[blocks, Hkv, block_size, 2 * D] as k";
     on_one_device(cache);
-    cache.dtype(dtype, " as q");
+    if (cache.t.dtype != dtype && !fp8) {
+      fail("kv_cache must be ", dtype_name(dtype),
+           " as q, float8_e4m3fn or float8_e5m2, got ",
+           dtype_name(cache.t.dtype));
+    }
     cache.dim(4, shape);
     cache.size(1, num_kv_heads, shape);
     cache.size(3, 2 * head_dim, shape);
@@ -477,14 +540,35 @@ RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
     slots.contiguous();
 
     p.cache = cache.t.data;
-    p.cache_block_stride = 2 * static_cast<uint64_t>(cache.t.strides[0]);
-    p.cache_head_stride = 2 * static_cast<uint64_t>(cache.t.strides[1]);
-    p.cache_slot_stride = 2 * static_cast<uint64_t>(cache.t.strides[2]);
+    const uint64_t bytes = element_bytes(cache.t.dtype);
+    p.cache_block_stride = bytes * cache.t.strides[0];
+    p.cache_head_stride = bytes * cache.t.strides[1];
+    p.cache_slot_stride = bytes * cache.t.strides[2];
     p.num_slots = static_cast<uint32_t>(blocks * block_size);
     p.slot_mapping = static_cast<const int64_t*>(slots.t.data);
     p.num_mapped = static_cast<uint32_t>(slots.t.sizes[0]);
     set_block_division(p, block_size);
   }
+  const auto scale = [&](const char* name,
+                         const std::optional<TensorView>& view) {
+    if (!view) return positions.t.data;
+    if (!fp8) fail(name, " needs a kv_cache of fp8, got none");
+    const Argument a{name, *view};
+    on_one_device(a);
+    a.dtype(DType::kFloat32, "");
+    if (number_of_elements(a.t) != 1) {
+      fail(name, " must have one element, got sizes ",
+           list(a.t.sizes, a.t.dim));
+    }
+    return a.t.data;
+  };
+  p.extras.scales[0] =
+      static_cast<const float*>(scale("k_scale", args.k_scale));
+  p.extras.scales[1] =
+      static_cast<const float*>(scale("v_scale", args.v_scale));
+  if (fp8) p.flags |= kFp8Cache;
+  if (fp8 && args.kv_cache->dtype == DType::kFloat8E5M2) p.flags |= kE5M2;
+
   p.positions = static_cast<const int64_t*>(positions.t.data);
   if (p.num_mapped == 0) p.slot_mapping = p.positions;
   if (!args.kv_cache) p.cache = positions.t.data;
@@ -514,7 +598,7 @@ RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
       }
     }
   }
-  std::array<Bytes, 5> small;
+  std::array<Bytes, 7> small;
   int num_small = 0;
   small[num_small++] = bytes_of(positions);
   if (args.cos_sin_cache)
@@ -525,6 +609,8 @@ RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
     small[num_small++] = bytes_of({"k_weight", *args.k_weight});
   if (args.kv_cache)
     small[num_small++] = bytes_of({"slot_mapping", *args.slot_mapping});
+  if (args.k_scale) small[num_small++] = bytes_of({"k_scale", *args.k_scale});
+  if (args.v_scale) small[num_small++] = bytes_of({"v_scale", *args.v_scale});
   for (int i = 0; i < num_small; ++i) {
     for (const Written& w : written) check_apart(bytes_of(w.heads), small[i]);
   }
@@ -585,8 +671,9 @@ RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
   };
   const int64_t heads_in_all = q_heads.heads + 2 * num_kv_heads;
   const bool adjacent = !args.is_neox && args.cos_sin_cache;
+  const bool extended = fp8 || args.mrope_section;
   launch.kernel = -1;
-  if (!adjacent) {
+  if (!adjacent && !extended) {
     launch.kernel = kernel_index(dtype, head_dim, normed,
                                  pairs_for(tokens * heads_in_all), vectors);
     if (launch.kernel >= 0) p.flags |= kVectors;
@@ -596,7 +683,7 @@ RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
         kernel_index(dtype, head_dim, normed, 0, [](int) { return true; });
     if (adjacent) p.flags |= kAdjacentPairs;
     const int pairs = kKernels[launch.kernel].pairs;
-    if (adjacent && has_vectors_of_pairs(pairs) && vectors(pairs))
+    if (adjacent && !extended && has_vectors_of_pairs(pairs) && vectors(pairs))
       p.flags |= kAdjacentVectors;
   }
 
@@ -607,9 +694,8 @@ RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
     return (num_heads + heads_per_wave - 1) / heads_per_wave;
   };
   p.num_waves = waves(p.num_q_heads) + (args.v ? 2 : 1) * waves(p.num_kv_heads);
-  p.waves_per_group = kWavesPerGroup;
   launch.grid_x = p.num_waves > 0 ? static_cast<uint32_t>(tokens) : 0;
-  launch.grid_y = (p.num_waves + p.waves_per_group - 1) / p.waves_per_group;
+  launch.grid_y = (p.num_waves + kWavesPerGroup - 1) / kWavesPerGroup;
   return launch;
 }
 

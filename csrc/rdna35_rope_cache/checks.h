@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include <optional>
+#include <vector>
 
 #include "params.h"
 
@@ -22,6 +23,8 @@ enum class DType {
   kBFloat16,
   kFloat32,
   kInt64,
+  kFloat8E4M3FN,
+  kFloat8E5M2,
   // What is told apart for messages alone.
   kFloat64,
   kInt32,
@@ -29,8 +32,8 @@ enum class DType {
   kInt8,
   kUInt8,
   kBool,
-  kFloat8E4M3FN,
-  kFloat8E5M2,
+  kFloat8E4M3FNUZ,
+  kFloat8E5M2FNUZ,
   kOther
 };
 
@@ -56,8 +59,10 @@ struct RopeCacheArgs {
   int64_t q_scale_orig_max;
   std::optional<TensorView> kv_cache, slot_mapping, q_out, k_out, v_out;
   double weight_offset;
-  // Not served yet: any value but the default is refused.
-  bool is_neox, has_mrope_section, mrope_interleaved, has_k_scale, has_v_scale;
+  bool is_neox;
+  std::optional<std::vector<int64_t>> mrope_section;
+  bool mrope_interleaved;
+  std::optional<TensorView> k_scale, v_scale;
 };
 
 RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args);

@@ -11,9 +11,10 @@ template <class T, int kHeadDim, bool kNormed, int kPairs>
 RDNA35_DEVICE void rope_cache(const RopeCacheParams& argument) {
   const RopeCacheParams& p = load_params(argument);
   const uint32_t token = grid_x();
-  const int wave = static_cast<int>(grid_y() * p.waves_per_group +
+  const int wave = static_cast<int>(grid_y() * kWavesPerGroup +
                                     uniform(thread() / kWaveSize));
-  rope_cache_wave<T, kHeadDim, kNormed, kPairs>(p, token, wave);
+  rope_cache_wave<T, kHeadDim, kNormed, kPairs>(p, argument.extras, token,
+                                                wave);
 }
 
 }  // namespace rdna35

@@ -14,7 +14,7 @@ void run(const RopeCacheLaunch& launch) {
   const RopeCacheParams& p = launch.params;
   for (uint32_t token = 0; token < launch.grid_x; ++token) {
     for (int wave = 0; wave < p.num_waves; ++wave)
-      rope_cache_wave<T, kHeadDim, kNormed, kPairs>(p, token, wave);
+      rope_cache_wave<T, kHeadDim, kNormed, kPairs>(p, p.extras, token, wave);
   }
 }
 

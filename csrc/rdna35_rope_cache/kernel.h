@@ -54,7 +54,9 @@ struct RopeCache {
   static constexpr uint32_t kBytes = 2;              // of an activation
   static constexpr bool kNarrowest = is_narrowest(kHeadDim, kPairs);
   static constexpr bool kVectors = kAccess != kOneByOne;
-  static constexpr bool kHasPairs = kNarrowest && has_vectors_of_pairs(kPairs);
+  // What few launches need, M-RoPE and a quantized cache, costs the others
+  // nothing.
+  static constexpr bool kExtended = kAccess == kOneByOne;
   static_assert(kHeadPairs % kPairs == 0 && kLanes <= kWaveSize);
   static_assert(kAccess == kOfHalves || kNarrowest);
 
@@ -83,6 +85,27 @@ struct RopeCache {
     bool idle;      // has no pairs
     uint32_t head;  // from the wave's first
     int pair;       // the first of kPairs
+  };
+  // Where a token's rows of cos and sin begin: from a base that all pairs share
+  // or, extended, each pair's of three.
+  struct Rows {
+    const void* base;
+    uint32_t first, second, third;  // bytes
+    int32_t section_ends[2];
+    bool interleaved;
+
+    RDNA35_DEVICE uint32_t of(int pair) const {
+      if constexpr (!kExtended) return 0;
+      const int remainder = pair - 3 * (pair * 171 >> 9);  // by 3, pair < 256
+      const bool below[2] = {pair < section_ends[0], pair < section_ends[1]};
+      const bool in_third =
+          interleaved ? remainder == 2 && below[1] : !below[1];
+      const bool in_second =
+          interleaved ? remainder == 1 && below[0] : !below[0];
+      // Told apart by values: a choice among members would go through memory.
+      const uint32_t a = first, b = second, c = third;
+      return in_third ? c : in_second ? b : a;
+    }
   };
   // What a lane keeps between loading and storing.
   struct Lane {
@@ -245,12 +268,13 @@ struct RopeCache {
   }
 
   // Lanes that rotate nothing read the start of the row and discard it.
-  static RDNA35_DEVICE Halves load_cos_sin(const void* row, int pair,
+  static RDNA35_DEVICE Halves load_cos_sin(const Rows& rows, int pair,
                                            int rot_half) {
     const auto cos = [=](int i) {
-      return kBytes * (pair + i < rot_half ? pair + i : 0);
+      const int turned = pair + i < rot_half ? pair + i : 0;
+      return rows.of(turned) + kBytes * turned;
     };
-    return load_halves(row, cos,
+    return load_halves(rows.base, cos,
                        [=](int i) { return cos(i) + kBytes * rot_half; });
   }
 
@@ -388,10 +412,10 @@ struct RopeCache {
   }
 
   // Mistral's llama-4 scaling of Q at a position.
-  static RDNA35_RARE float q_scale(float beta, int64_t original_max,
+  static RDNA35_RARE float q_scale(float beta, uint64_t magic, uint32_t shift,
                                    int64_t position) {
     const uint64_t from_zero = position > 0 ? position : 0;
-    const uint64_t periods = from_zero / static_cast<uint64_t>(original_max);
+    const uint64_t periods = multiply_high(2 * from_zero, magic) >> shift;
     return 1.0f + beta * log_of(1.0f + static_cast<float>(periods));
   }
 
@@ -438,9 +462,51 @@ struct RopeCache {
     return at(in_block, first_head, p.cache_head_stride);
   }
 
+  // Into the row of a head in the cache: K, or V behind it.
+  static RDNA35_DEVICE void store_cached(const RopeCacheParams& p, float scale,
+                                         void* row, bool is_v, int pair,
+                                         Pairing by, const Halves& x) {
+    if constexpr (kExtended) {
+      if (p.flags & kFp8Cache) {
+        store_quantized(fp8_format(p.flags & kE5M2), divisor(scale), row,
+                        is_v ? kHeadDim : 0, pair, by, x);
+        return;
+      }
+    }
+    store_pairs(row, is_v ? kBytes * kHeadDim : 0, pair, by, x);
+  }
+
+  static RDNA35_DEVICE void store_quantized(const Fp8Format& format,
+                                            const Divisor& by_scale, void* row,
+                                            uint32_t bytes, int pair,
+                                            Pairing by, Halves x) {
+    // As in store_pairs, the addresses are worked out anew.
+    pair = forgotten(pair);
+    // A loop, with the next word moved to the first: unrolled, few launches'
+    // instructions would be the most of a kernel.
+    RDNA35_LOOP
+    for (int i = 0; i < 2 * kPairs; i += 2) {
+      RDNA35_UNROLL
+      for (int j = 0; j < 2; ++j) {
+        const uint32_t at = i < kPairs ? first_of(pair + i + j, by)
+                                       : second_of(pair + i + j - kPairs, by);
+        const float value = element(x.half[0].w, j);
+        store(row, bytes + at,
+              static_cast<uint8_t>(to_fp8(format, divide(value, by_scale))));
+      }
+      RDNA35_UNROLL
+      for (int w = 1; w < kPairs; ++w) {
+        x.half[(w - 1) / kWords].w[(w - 1) % kWords] =
+            x.half[w / kWords].w[w % kWords];
+      }
+    }
+  }
+
   // One wave of V: copied, normed first if wanted.
-  static RDNA35_DEVICE void wave_of_v(const RopeCacheParams& p, uint32_t token,
-                                      int64_t slot, uint32_t first_head) {
+  static RDNA35_DEVICE void wave_of_v(const RopeCacheParams& p,
+                                      const RopeCacheExtras& extras,
+                                      uint32_t token, int64_t slot,
+                                      uint32_t first_head) {
     const WaveHeads heads =
         heads_of(p.heads[kV], token, first_head, p.num_kv_heads);
     const Pairing by = {kHeadPairs, (p.flags & kAdjacentPairs) != 0};
@@ -468,6 +534,7 @@ struct RopeCache {
 
     const bool cached = is_cached(p, token, slot);
     void* const cache = cache_rows(p, slot, first_head);
+    const float scale = kExtended ? load_uniform(extras.scales[1], 0) : 1.0f;
     for_each_lane([&](int lane) {
       const Place& place = places[lane];
       if (place.owns && p.heads[kV].dst) {
@@ -475,16 +542,18 @@ struct RopeCache {
                     by, x[lane]);
       }
       if (place.owns && cached) {
-        store_pairs(at(cache, place.head, p.cache_head_stride),
-                    kBytes * kHeadDim, place.pair, by, x[lane]);
+        store_cached(p, scale, at(cache, place.head, p.cache_head_stride), true,
+                     place.pair, by, x[lane]);
       }
     });
   }
 
   // One wave of Q or K.
-  static RDNA35_DEVICE void wave_of_qk(const RopeCacheParams& p, uint32_t token,
-                                       int64_t position, int64_t slot,
-                                       bool is_q, uint32_t first_head) {
+  static RDNA35_DEVICE void wave_of_qk(const RopeCacheParams& p,
+                                       const RopeCacheExtras& extras,
+                                       uint32_t token, int64_t position,
+                                       int64_t slot, bool is_q,
+                                       uint32_t first_head) {
     HeadsParams params = p.heads[kQ];
     uint32_t num_heads = p.num_q_heads;
     if (!is_q) {
@@ -497,6 +566,15 @@ struct RopeCache {
     // a path with fewer loads joins, the compiler waits for all.
     const WaveHeads heads = heads_of(params, token, first_head, num_heads);
     const Pairing by = {p.rot_half, (p.flags & kAdjacentPairs) != 0};
+    int64_t second = position, third = position;
+    if constexpr (kExtended) {
+      const auto row = [&](uint32_t i) {
+        return static_cast<const int64_t*>(
+            at(p.positions, i, p.positions_stride));
+      };
+      second = load_uniform(row(1), token);
+      third = load_uniform(row(2), token);
+    }
     PerLane<Lane> lanes;
     for_each_lane([&](int lane) {
       Lane& l = lanes[lane];
@@ -508,22 +586,35 @@ struct RopeCache {
       }
     });
     arrive_together(position, slot);
+    if constexpr (kExtended) arrive_together(second, third);
     if constexpr (kNormed) loads_first();
 
     // Round trip 3.
-    const void* cos_sin =
-        at(p.cos_sin, row_of(p, position), 2 * kBytes * p.rot_half);
+    const uint32_t row_bytes = 2 * kBytes * p.rot_half;
+    Rows rows;
+    if constexpr (kExtended) {
+      rows = {p.cos_sin,
+              row_of(p, position) * row_bytes,
+              row_of(p, second) * row_bytes,
+              row_of(p, third) * row_bytes,
+              {extras.section_ends[0], extras.section_ends[1]},
+              (p.flags & kInterleaved) != 0};
+    } else {
+      rows.base = at(p.cos_sin, row_of(p, position), row_bytes);
+    }
+    const float k_scale = kExtended ? load_uniform(extras.scales[0], 0) : 1.0f;
     for_each_lane([&](int lane) {
       Lane& l = lanes[lane];
-      l.cos_sin = load_cos_sin(cos_sin, l.place.pair, p.rot_half);
+      l.cos_sin = load_cos_sin(rows, l.place.pair, p.rot_half);
     });
     in_order();
     for_each_lane([&](int lane) { lanes[lane].x = in_halves(lanes[lane].x); });
 
     const bool scaled = is_q && p.scale_beta != 0.0f;
-    const float scale = __builtin_expect(scaled, false)
-                            ? q_scale(p.scale_beta, p.scale_orig_max, position)
-                            : 1.0f;
+    const float scale =
+        __builtin_expect(scaled, false)
+            ? q_scale(p.scale_beta, p.scale_magic, p.scale_shift, position)
+            : 1.0f;
 
     PerLane<float> squares;
     if constexpr (kNormed) {
@@ -556,8 +647,8 @@ struct RopeCache {
                     by, x);
       }
       if (place.owns && cached) {
-        store_pairs(at(cache, place.head, p.cache_head_stride), 0, place.pair,
-                    by, x);
+        store_cached(p, k_scale, at(cache, place.head, p.cache_head_stride),
+                     false, place.pair, by, x);
       }
     });
   }
@@ -567,40 +658,43 @@ struct RopeCache {
   }
 
   // One wave of one token: first those of Q, then of K, then of V.
-  static RDNA35_DEVICE void wave(const RopeCacheParams& p, uint32_t token,
+  static RDNA35_DEVICE void wave(const RopeCacheParams& p,
+                                 const RopeCacheExtras& extras, uint32_t token,
                                  int wave, int64_t position, int64_t slot) {
     const int kv_wave = wave - waves_of(p.num_q_heads);
     const int v_wave = kv_wave - waves_of(p.num_kv_heads);
     if (__builtin_expect(v_wave < 0, true)) {
       const bool is_q = kv_wave < 0;
-      wave_of_qk(p, token, position, slot, is_q,
+      wave_of_qk(p, extras, token, position, slot, is_q,
                  kHeads * (is_q ? wave : kv_wave));
     } else {
-      wave_of_v(p, token, slot, kHeads * v_wave);
+      wave_of_v(p, extras, token, slot, kHeads * v_wave);
     }
   }
 };
 
 template <class T, int kHeadDim, bool kNormed, int kPairs>
-RDNA35_DEVICE void rope_cache_wave(const RopeCacheParams& p, uint32_t token,
-                                   int wave) {
+RDNA35_DEVICE void rope_cache_wave(const RopeCacheParams& p,
+                                   const RopeCacheExtras& extras,
+                                   uint32_t token, int wave) {
   // Round trip 2 begins, with what the third waits for.
   const int64_t position = load_uniform(p.positions, token);
   const int64_t slot =
       load_uniform(p.slot_mapping, token < p.num_mapped ? token : 0);
   if (wave >= p.num_waves) return;
+  constexpr bool kNarrowest = is_narrowest(kHeadDim, kPairs);
+  constexpr bool kHasPairs = kNarrowest && has_vectors_of_pairs(kPairs);
   using OfHalves = RopeCache<T, kHeadDim, kNormed, kPairs, kOfHalves>;
-  constexpr bool kAlone = !OfHalves::kNarrowest;
-  using OfPairs = RopeCache<T, kHeadDim, kNormed, kPairs,
-                            OfHalves::kHasPairs ? kOfPairs : kOfHalves>;
-  using OneByOne =
-      RopeCache<T, kHeadDim, kNormed, kPairs, kAlone ? kOfHalves : kOneByOne>;
-  if (kAlone || __builtin_expect(p.flags & kVectors, true)) {
-    OfHalves::wave(p, token, wave, position, slot);
-  } else if (OfHalves::kHasPairs && p.flags & kAdjacentVectors) {
-    OfPairs::wave(p, token, wave, position, slot);
+  using OfPairs =
+      RopeCache<T, kHeadDim, kNormed, kPairs, kHasPairs ? kOfPairs : kOfHalves>;
+  using OneByOne = RopeCache<T, kHeadDim, kNormed, kPairs,
+                             kNarrowest ? kOneByOne : kOfHalves>;
+  if (!kNarrowest || __builtin_expect(p.flags & kVectors, true)) {
+    OfHalves::wave(p, extras, token, wave, position, slot);
+  } else if (kHasPairs && p.flags & kAdjacentVectors) {
+    OfPairs::wave(p, extras, token, wave, position, slot);
   } else {
-    OneByOne::wave(p, token, wave, position, slot);
+    OneByOne::wave(p, extras, token, wave, position, slot);
   }
 }
 

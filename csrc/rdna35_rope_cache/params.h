@@ -27,15 +27,29 @@ struct HeadsParams {
 
 enum Role { kQ, kK, kV };
 
-// The kernel's only argument: 256 bytes, which a gfx11 wave loads at once at
-// its start, the first of the memory round trips. On CUDA each line of constant
-// memory is fetched when it is first read: what is needed first stands first.
+constexpr int kWavesPerGroup = 4;  // waves in a workgroup
+
+// What a quantized cache and M-RoPE need beside the rest.
+struct RopeCacheExtras {
+  // One element each, K's and V's; without a quantized cache of some readable
+  // address, its value is not used.
+  const float* scales[2];
+  // Of the pairs of rot. In chunks: where the pairs of the first and the second
+  // row of positions end. Interleaved: below which pair those with remainder 1
+  // and 2 by three belong to the second and to the third row.
+  int32_t section_ends[2];
+};
+
+// The kernel's only argument. A gfx11 wave loads all but the extras at once at
+// its start, 256 bytes, the first of the memory round trips; the extras, which
+// few launches need, come with the second. On CUDA each line of constant memory
+// is fetched when it is first read: what is needed first stands first.
 struct RopeCacheParams {
   const int64_t* positions;     // [T]
   const int64_t* slot_mapping;  // [num_mapped]; without a cache or a slot:
                                 // positions, so that a read is always safe
   uint32_t num_mapped;          // S <= T: tokens from here on are not written
-  int32_t waves_per_group;      // waves in a workgroup
+  uint32_t positions_stride;    // bytes from a row of M-RoPE's to the next
   int32_t num_waves;            // that serve one token: Q's, then K's, then V's
   uint32_t flags;  // RopeCacheFlags: choices that hold for the whole launch
   uint32_t num_q_heads;
@@ -61,18 +75,24 @@ struct RopeCacheParams {
   int64_t row_low;
   int64_t row_high;
 
-  int64_t scale_orig_max;  // tokens; of the scaling of Q
+  uint64_t scale_magic;  // of the scaling of Q, see scale_shift
 
   float eps;
   float weight_offset;  // the norm multiplies by weight_offset + w; -0.0: w
 
-  // block = slot * block_magic >> block_shift, exact for every valid slot.
+  // block = slot * block_magic >> block_shift, exact for every valid slot, and
+  // of the scaling of Q, position / orig_max = (2 * position * scale_magic) >>
+  // 64 >> scale_shift, exact for every position.
   uint32_t block_magic;
-  uint32_t block_shift;
+  uint16_t block_shift;
+  uint16_t scale_shift;
   uint32_t block_size;  // tokens
   uint32_t num_slots;   // blocks * block_size; 0: no cache
+
+  RopeCacheExtras extras;
 };
-static_assert(sizeof(RopeCacheParams) == 256, "loaded as four 64-byte words");
+static_assert(__builtin_offsetof(RopeCacheParams, extras) == 256,
+              "loaded as four 64-byte words");
 
 enum RopeCacheFlags : uint32_t {
   // Every vector that a lane moves is aligned and lies on one side of rot, and
@@ -92,6 +112,11 @@ enum RopeCacheFlags : uint32_t {
   // With neither kind of vectors a lane moves its elements one by one.
   kAdjacentPairs = 16,
   kAdjacentVectors = 32,
+  // M-RoPE's rows alternate from pair to pair.
+  kInterleaved = 64,
+  // The cache holds float8_e4m3fn; with kE5M2 as well, float8_e5m2.
+  kFp8Cache = 128,
+  kE5M2 = 256,
 };
 
 // The kernels: for each activation dtype and head size, whether Q and K are
@@ -121,7 +146,7 @@ enum RopeCacheFlags : uint32_t {
   RDNA35_KERNELS_OF_TYPE(X, bf16, BFloat16)
 
 // Of the kernels of a head size the narrowest alone also moves elements one by
-// one, for what no vectors fit, and turns adjacent pairs.
+// one, for what no vectors fit, turns adjacent pairs, and knows the extras.
 constexpr bool is_narrowest(int head_dim, int pairs) {
   constexpr int kAll[][2] = {
 #define RDNA35_SIZE(symbol, type, head_dim, normed, pairs) {head_dim, pairs},
@@ -138,8 +163,8 @@ constexpr bool is_narrowest(int head_dim, int pairs) {
 constexpr bool has_vectors_of_pairs(int pairs) { return pairs < 8; }
 
 // One launch, checked and ready: kernel is an index into RDNA35_KERNELS.
-// Workgroups are one-dimensional, 32 * params.waves_per_group threads; grid x
-// is the token, grid y the group of waves of that token.
+// Workgroups are one-dimensional, 32 * kWavesPerGroup threads; grid x is the
+// token, grid y the group of waves of that token.
 struct RopeCacheLaunch {
   int kernel;
   uint32_t grid_x;  // 0: nothing to do

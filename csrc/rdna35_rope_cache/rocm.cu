@@ -56,7 +56,7 @@ void load_rope_cache() {
 void launch_rope_cache(const RopeCacheLaunch& launch, void* stream) {
   if (launch.grid_x == 0) return;
   const dim3 grid(launch.grid_x, launch.grid_y);
-  const dim3 block(kWaveSize * launch.params.waves_per_group);
+  const dim3 block(kWaveSize * kWavesPerGroup);
   void* arguments[] = {const_cast<RopeCacheParams*>(&launch.params)};
   const hipError_t error =
       hipLaunchKernel(kKernels[launch.kernel], grid, block, arguments, 0,

@@ -17,11 +17,14 @@
 // RDNA35_RARE: a function that few models call. On CUDA it stays out of the
 // way of the instructions that all fetch; a call on gfx11 would cost scratch.
 
-// Before a loop over an array that must stay in registers.
+// RDNA35_UNROLL: before a loop over an array that must stay in registers.
+// RDNA35_LOOP: before one that must stay a loop.
 #if defined(__HIP__) || defined(__CUDACC__)
   #define RDNA35_UNROLL _Pragma("unroll")
+  #define RDNA35_LOOP _Pragma("unroll 1")
 #else
   #define RDNA35_UNROLL
+  #define RDNA35_LOOP
 #endif
 
 #if defined(__HIP__)
@@ -118,17 +121,18 @@ RDNA35_DEVICE void in_order() {
   __builtin_amdgcn_sched_barrier(0);
 }
 
-// The whole argument in scalar registers at once. Left to itself the compiler
-// loads each field where it is first used: a round trip after each wait.
+// The whole argument but the extras in scalar registers at once. Left to itself
+// the compiler loads each field where it is first used: a round trip after each
+// wait.
 RDNA35_DEVICE RopeCacheParams load_params(const RopeCacheParams& p) {
   typedef uint32_t Line __attribute__((ext_vector_type(16)));
   Line lines[4];
-  __builtin_memcpy(lines, &p, sizeof(p));
+  __builtin_memcpy(lines, &p, sizeof(lines));
   asm volatile(""
                : "+s"(lines[0]), "+s"(lines[1]), "+s"(lines[2]),
                  "+s"(lines[3]));
   RopeCacheParams loaded;
-  __builtin_memcpy(&loaded, lines, sizeof(p));
+  __builtin_memcpy(&loaded, lines, sizeof(lines));
   return loaded;
 }
 
@@ -429,6 +433,11 @@ inline uint32_t product_half(uint32_t a, uint32_t b) {
 
 // ---- what targets share ---------------------------------------------------
 
+// The high half of the product. A device has it as an instruction or four.
+RDNA35_DEVICE uint64_t multiply_high(uint64_t a, uint64_t b) {
+  return static_cast<uint64_t>(static_cast<unsigned __int128>(a) * b >> 64);
+}
+
 #if defined(__HIP__) || defined(__CUDACC__)
 
 // What is then set in part, the rest of it never read. The host's compiler
@@ -511,5 +520,61 @@ struct BFloat16 {
   }
 #endif
 };
+
+// x / scale as IEEE rounds it, for an x of at most 11 significant bits (all
+// that an activation has), in a few instructions: a quotient from the rounded
+// reciprocal, corrected once by its exact remainder. Scales from which the
+// remainder would underflow, or the reciprocal, are brought nearer to 1.
+struct Divisor {
+  float factor;  // of dividend and divisor: a power of two, with its sign
+  float value, inverse;
+};
+RDNA35_DEVICE Divisor divisor(float scale) {
+  const float size = scale < 0 ? -scale : scale;
+  const float nearer = size < 0x1p-60f  ? 0x1p90f
+                       : size > 0x1p60f ? 0x1p-90f
+                                        : 1.0f;
+  const float factor = scale < 0 ? -nearer : nearer;
+  return {factor, factor * scale, 1.0f / (factor * scale)};
+}
+RDNA35_DEVICE float divide(float x, const Divisor& by) {
+  x *= by.factor;
+  const float rough = x * by.inverse;
+  // In this order a zero keeps its sign, as the divisor is positive.
+  const float excess = fused_multiply_add(rough, by.value, -x);
+  const float exact = fused_multiply_add(-excess, by.inverse, rough);
+  // Not so for infinities and zeros, nor past any fp8's range.
+  return exact < 0x1p18f && exact > -0x1p18f ? exact : rough;
+}
+
+// An 8-bit float of the OCP: how fp32 is rounded to it.
+struct Fp8Format {
+  int mantissa_shift;  // fp32's mantissa bits beyond its own
+  float largest;       // finite
+  float smallest_normal;
+  float subnormal_step;  // times 2^23
+  uint32_t bias;         // between the exponents, as a code
+};
+RDNA35_DEVICE Fp8Format fp8_format(bool e5m2) {
+  return {e5m2 ? 21 : 20, e5m2 ? 57344.0f : 448.0f, e5m2 ? 0x1p-14f : 0x1p-6f,
+          e5m2 ? 0x1p7f : 0x1p14f, e5m2 ? (127u - 15) << 2 : (127u - 7) << 3};
+}
+// To nearest even, past the range to its ends; a NaN to a NaN. gfx11 has no
+// instruction for it.
+RDNA35_DEVICE uint32_t to_fp8(const Fp8Format& f, float x) {
+  const float any = as_float(as_bits(x) & 0x7fffffff);
+  const float size = any < f.largest ? any : f.largest;
+  const uint32_t nan = x == x ? 0 : 0x7f;
+  // Below the normal ones the addition aligns the mantissa to their step and
+  // rounds.
+  const uint32_t subnormal =
+      as_bits(size + f.subnormal_step) - as_bits(f.subnormal_step);
+  const uint32_t bits = as_bits(size);
+  const uint32_t up =
+      (1u << (f.mantissa_shift - 1)) - 1 + (bits >> f.mantissa_shift & 1);
+  const uint32_t normal = ((bits + up) >> f.mantissa_shift) - f.bias;
+  const uint32_t code = size < f.smallest_normal ? subnormal : normal;
+  return (as_bits(x) >> 24 & 0x80) | code | nan;
+}
 
 }  // namespace rdna35

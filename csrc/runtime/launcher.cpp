@@ -100,8 +100,7 @@ void launch_rope_cache(const RopeCacheLaunch& launch, int device) {
   if (launch.grid_x == 0) return;
   const GpuRuntime& runtime = GpuRuntime::of_torch();
   const LoadedDevice& loaded = loaded_device(runtime, device);
-  const uint32_t threads =
-      static_cast<uint32_t>(kWaveSize * launch.params.waves_per_group);
+  constexpr uint32_t threads = kWaveSize * kWavesPerGroup;
 
   GpuStatus status;
   {

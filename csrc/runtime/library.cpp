@@ -15,6 +15,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "../rdna35_rope_cache/checks.h"
 #include "launcher.h"
@@ -69,11 +70,20 @@ class Stack {
   bool boolean() { return as<bool>(*next_++); }
   int64_t integer() { return as<int64_t>(*next_++); }
   double number() { return as<double>(*next_++); }
-  // Whether an optional list is given; its items are not looked at.
-  bool has_list() {
+  std::optional<std::vector<int64_t>> optional_integers() {
     const std::optional<StableIValue> value = optional();
-    if (value) torch_delete_list(as<StableListHandle>(*value));
-    return value.has_value();
+    if (!value) return std::nullopt;
+    const auto list = as<StableListHandle>(*value);
+    size_t size = 0;
+    torch_list_size(list, &size);
+    std::vector<int64_t> integers(size);
+    for (size_t i = 0; i < size; ++i) {
+      StableIValue item = 0;
+      torch_list_get_item(list, i, &item);
+      integers[i] = as<int64_t>(item);
+    }
+    torch_delete_list(list);
+    return integers;
   }
 
  private:
@@ -114,6 +124,8 @@ DType dtype_of(int32_t dtype) {
       {aoti_torch_dtype_bool(), DType::kBool},
       {aoti_torch_dtype_float8_e4m3fn(), DType::kFloat8E4M3FN},
       {aoti_torch_dtype_float8_e5m2(), DType::kFloat8E5M2},
+      {aoti_torch_dtype_float8_e4m3fnuz(), DType::kFloat8E4M3FNUZ},
+      {aoti_torch_dtype_float8_e5m2fnuz(), DType::kFloat8E5M2FNUZ},
   };
   for (const Known& each : known)
     if (dtype == each.torch) return each.ours;
@@ -176,7 +188,7 @@ void call(StableIValue* values, Run run) {
   const Tensor v_out = stack.optional_tensor();
   args.weight_offset = stack.number();
   args.is_neox = stack.boolean();
-  args.has_mrope_section = stack.has_list();
+  args.mrope_section = stack.optional_integers();
   args.mrope_interleaved = stack.boolean();
   const Tensor k_scale = stack.optional_tensor();
   const Tensor v_scale = stack.optional_tensor();
@@ -193,8 +205,8 @@ void call(StableIValue* values, Run run) {
   args.q_out = optional_view_of("q_out", q_out);
   args.k_out = optional_view_of("k_out", k_out);
   args.v_out = optional_view_of("v_out", v_out);
-  args.has_k_scale = static_cast<bool>(k_scale);
-  args.has_v_scale = static_cast<bool>(v_scale);
+  args.k_scale = optional_view_of("k_scale", k_scale);
+  args.v_scale = optional_view_of("v_scale", v_scale);
 
   run(check_rope_cache(args), args.q.device_index);
 }

@@ -54,8 +54,13 @@ int32_t aoti_torch_dtype_uint8();
 int32_t aoti_torch_dtype_bool();
 int32_t aoti_torch_dtype_float8_e4m3fn();
 int32_t aoti_torch_dtype_float8_e5m2();
+int32_t aoti_torch_dtype_float8_e4m3fnuz();
+int32_t aoti_torch_dtype_float8_e5m2fnuz();
 
 AOTITorchError aoti_torch_delete_tensor_object(AtenTensorHandle tensor);
+AOTITorchError torch_list_size(StableListHandle list, size_t* size);
+AOTITorchError torch_list_get_item(StableListHandle list, size_t index,
+                                   StableIValue* element);
 AOTITorchError torch_delete_list(StableListHandle list);
 AOTITorchError aoti_torch_get_data_ptr(AtenTensorHandle tensor, void** data);
 AOTITorchError aoti_torch_get_dtype(AtenTensorHandle tensor, int32_t* dtype);

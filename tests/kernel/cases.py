@@ -11,7 +11,7 @@ from tests.kernel.compare import Tally
 from tests.kernel.families import Family
 from tests.kernel.memory import Memory
 from tests.kernel.op import Arguments
-from tests.kernel.reference import Expected, rope_cache
+from tests.kernel.reference import Expected, quantize, rope_cache
 from tests.kernel.rope_tables import cos_sin_table
 
 # vLLM's physical orders of a cache over [Layer, Block, Head, N = token in the
@@ -30,12 +30,14 @@ class Options:
     family's: the activations' dtype) or fp32. slots_mapped: S (default T).
     skip_slots: every third token's slot is negative. row_pad, head_pad: added to
     the token and the head strides. shift: moves tensors off their alignment.
-    block_pad: added to the cache's block stride, as hybrid pages do.
+    block_pad: added to the cache's block stride, as hybrid pages do. cache_dtype: of a
+    quantized cache (default: the activations' dtype), with scales that are no powers of two.
     """
 
     block_size: int = 16
     layout: str = "LBNHC"
     block_pad: int = 0
+    cache_dtype: torch.dtype | None = None
     joined: bool = True
     outputs: frozenset[str] = frozenset()
     cache: bool = True
@@ -141,6 +143,9 @@ def check(
     head_dim = a.q.shape[-1]
     tokens = [token for token, _ in rows]
     cached = torch.stack([row for _, row in rows])
+    if a.k_scale is not None and a.v_scale is not None:
+        _check_quantized(a, expected.v[tokens], cached, tokens)
+        return
     compare.assert_same_bits(
         "K half of the cache against the rotated K",
         cached[..., :head_dim],
@@ -159,6 +164,29 @@ def check(
             a.v_norm,
             tally,
         )
+
+
+def _check_quantized(
+    a: Arguments, v: torch.Tensor, cached: torch.Tensor, tokens: list[int]
+) -> None:
+    """The rows [T, Hkv, 2 * D] of a quantized cache: bit for bit what the reference makes of the
+    K and V that the op gave. Where it gave no V, and normed it, of the expected one: a last bit
+    may make a step of the 8-bit float there."""
+    assert a.k_scale is not None and a.v_scale is not None
+    head_dim = a.q.shape[-1]
+    k = quantize(k_of(a)[tokens].cpu(), a.k_scale.cpu(), cached.dtype)
+    compare.assert_same_fp8("K half of the cache", cached[..., :head_dim], k)
+    if a.v_out is not None:
+        v = a.v_out[tokens].cpu()
+    expected = quantize(v, a.v_scale.cpu(), cached.dtype)
+    if a.v_out is not None or not a.v_norm:
+        compare.assert_same_fp8("V half of the cache", cached[..., head_dim:], expected)
+        return
+    # Codes of one sign are in order.
+    codes = (compare.bits_of(x).short() for x in (cached[..., head_dim:], expected))
+    steps = torch.sub(*codes).abs()
+    assert int(steps.max()) <= 1, f"V in the cache is {int(steps.max())} steps away"
+    assert int((steps > 0).sum()) <= max(2, steps.numel() // 100)
 
 
 def _q_is_computed(a: Arguments) -> bool:
@@ -211,6 +239,8 @@ def build(
         q_scale_orig_max=f.q_scale_orig_max,
         weight_offset=f.weight_offset,
         is_neox=f.is_neox,
+        mrope_section=None if f.mrope_section is None else list(f.mrope_section),
+        mrope_interleaved=f.mrope_interleaved,
     )
     if f.rope is not None:
         if table is None:
@@ -297,7 +327,10 @@ def _positions(memory: Memory, random: torch.Generator, f: Family, tokens: int) 
         held = memory.allocate("positions", (tokens,), torch.int64)
         return held.copy_(position)
     held = memory.allocate("positions", (f.position_rows, tokens), torch.int64, (tokens + 5, 1))
-    return held.copy_(position.expand(f.position_rows, -1))
+    held.copy_(position.expand(f.position_rows, -1))
+    if f.mrope_section is not None:
+        held[1:].copy_(torch.randint(0, f.max_position, (2, tokens), generator=random))
+    return held
 
 
 def _weights(
@@ -329,7 +362,7 @@ def _cache(
     cache = paged_cache(
         memory,
         (blocks, f.num_kv_heads, o.block_size, 2 * f.head_dim),
-        dtype,
+        o.cache_dtype or dtype,
         o.layout,
         o.block_pad,
         o.shift,
@@ -342,7 +375,11 @@ def _cache(
     held.copy_(slots[:mapped])
     if o.skip_slots:
         held[1::3] = -1
-    return {"kv_cache": cache, "slot_mapping": held}
+    given = {"kv_cache": cache, "slot_mapping": held}
+    if o.cache_dtype is not None:
+        for name, scale in (("k_scale", 0.0173), ("v_scale", 0.0061)):
+            given[name] = memory.allocate(name, (1,), torch.float32).fill_(scale)
+    return given
 
 
 def paged_cache(

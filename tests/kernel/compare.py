@@ -119,9 +119,19 @@ def assert_same_bits(name: str, actual: torch.Tensor, expected: torch.Tensor) ->
         )
 
 
+def assert_same_fp8(name: str, actual: torch.Tensor, expected: torch.Tensor) -> None:
+    """Asserts that two tensors of 8-bit floats are bit for bit equal, any NaN equal to any."""
+    nan = actual.isnan().cpu() & expected.isnan().cpu()
+    assert_same_bits(
+        name,
+        actual.cpu().view(torch.int8).masked_fill(nan, 0).view(actual.dtype),
+        expected.cpu().view(torch.int8).masked_fill(nan, 0).view(expected.dtype),
+    )
+
+
 def bits_of(x: torch.Tensor) -> torch.Tensor:
     """The bits of a tensor as integers of the same width, on the CPU."""
-    integer = {2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
+    integer = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
     return x.detach().cpu().contiguous().view(integer)
 
 

@@ -21,8 +21,9 @@ class Family:
 
     norm: "" (none), "rms" (RMSNorm, weight in the activations' dtype) or
     "gemma" (GemmaRMSNorm: offset 1). gated: each Q head is followed by its gate
-    in memory. position_rows: 3 for M-RoPE positions [3, T]. max_position:
-    positions of a case lie below it. pos_offset, is_neox: see the op.
+    in memory. position_rows: 3 for M-RoPE positions [3, T], which are equal without
+    mrope_section. max_position: positions of a case lie below it. pos_offset, is_neox,
+    mrope_section, mrope_interleaved: see the op.
     """
 
     name: str
@@ -40,6 +41,8 @@ class Family:
     q_scale_beta: float = 0.0
     q_scale_orig_max: int = 0
     is_neox: bool = True
+    mrope_section: tuple[int, int, int] | None = None
+    mrope_interleaved: bool = False
 
     @property
     def rotary_dim(self) -> int:
@@ -111,6 +114,50 @@ FAMILIES = (
     Family("gpt-j", 16, 16, 256, Rope(64), eps=1e-5, is_neox=False),
     Family("glm4", 32, 2, 128, Rope(64), eps=1e-5, is_neox=False),
     Family("cohere", 32, 8, 128, Rope(128), eps=1e-5, is_neox=False),
+    # Images: the rows of positions differ.
+    Family(
+        "qwen2.5-vl",
+        28,
+        4,
+        128,
+        Rope(128, base=1e6),
+        position_rows=3,
+        mrope_section=(16, 24, 24),
+    ),
+    Family(
+        "qwen3-vl",
+        32,
+        8,
+        128,
+        Rope(128, base=5e6),
+        norm="rms",
+        position_rows=3,
+        mrope_section=(24, 20, 20),
+        mrope_interleaved=True,
+    ),
+    Family(
+        "qwen3.5-images",
+        8,
+        2,
+        256,
+        Rope(64, base=1e7),
+        norm="gemma",
+        gated=True,
+        position_rows=3,
+        mrope_section=(11, 11, 10),
+        mrope_interleaved=True,
+    ),
+    Family(
+        "glm4.5v",
+        12,
+        1,
+        128,
+        Rope(64),
+        eps=1e-5,
+        is_neox=False,
+        position_rows=3,
+        mrope_section=(8, 12, 12),
+    ),
     # No models of the list, but legal. Adjacent pairs with every norm.
     Family(
         "gpt-j-and-norms",

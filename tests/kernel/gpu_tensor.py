@@ -10,6 +10,8 @@ _TYPES = {  # DLPack's type code and bits
     torch.float16: (2, 16),
     torch.float32: (2, 32),
     torch.int64: (0, 64),
+    torch.float8_e4m3fn: (10, 8),
+    torch.float8_e5m2: (12, 8),
 }
 
 

@@ -36,8 +36,8 @@ class Memory:
 
         strides are in elements (default: contiguous); shift moves the first
         element off the alignment that GUARD gives (at least 32 bytes).
-        16-bit floats are filled with the bits `fill`, fp32 with NaN, integers
-        with the value.
+        16-bit floats are filled with the bits `fill`, other floats with NaN,
+        integers with the value.
         """
         if strides is None:
             strides = contiguous_strides(shape)
@@ -108,5 +108,5 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _bits(flat: torch.Tensor) -> torch.Tensor:
     """A copy of the bits on the CPU."""
-    integer = {2: torch.int16, 4: torch.int32, 8: torch.int64}[flat.element_size()]
+    integer = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[flat.element_size()]
     return flat.view(integer).to("cpu", copy=True)

@@ -49,8 +49,11 @@ def rope_cache(a: Arguments) -> Expected:
         v = rms_norm(v, None, 0.0, a.eps)
 
     if a.cos_sin_cache is not None:
-        row = cos_sin_row(position, a.pos_offset, a.cos_sin_cache.shape[0])
-        cos, sin = a.cos_sin_cache[row].float().chunk(2, dim=-1)
+        if a.mrope_section is None:
+            row = cos_sin_row(position, a.pos_offset, a.cos_sin_cache.shape[0])
+            cos, sin = a.cos_sin_cache[row].float().chunk(2, dim=-1)
+        else:
+            cos, sin = mrope_cos_sin(a)
         q = rotate(q, cos, sin, a.is_neox)
         k = None if k is None else rotate(k, cos, sin, a.is_neox)
 
@@ -62,7 +65,12 @@ def rope_cache(a: Arguments) -> Expected:
     if a.kv_cache is not None:
         assert k is not None and v is not None and a.slot_mapping is not None
         cache = a.kv_cache.clone(memory_format=torch.contiguous_format)
-        write_cache(cache, k, v, a.slot_mapping)
+        if a.k_scale is not None and a.v_scale is not None:
+            k_stored = quantize(k, a.k_scale, cache.dtype)
+            v_stored = quantize(v, a.v_scale, cache.dtype)
+        else:
+            k_stored, v_stored = k, v
+        write_cache(cache, k_stored, v_stored, a.slot_mapping)
     return Expected(q, k, v, cache)
 
 
@@ -85,6 +93,35 @@ def cos_sin_row(position: torch.Tensor, pos_offset: int, rows: int) -> torch.Ten
     integers, so that nothing overflows."""
     row = [min(max(p + pos_offset, 0), rows - 1) for p in position.tolist()]
     return torch.tensor(row, dtype=torch.int64)
+
+
+def mrope_cos_sin(a: Arguments) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin fp32 [T, rot / 2] of M-RoPE: each pair's of the row of positions [3, T]
+    that its section takes."""
+    assert a.cos_sin_cache is not None and a.mrope_section is not None
+    by_row = [
+        a.cos_sin_cache[cos_sin_row(position, a.pos_offset, a.cos_sin_cache.shape[0])]
+        for position in a.positions
+    ]
+    halves = [half.float() for half in torch.stack(by_row).chunk(2, dim=-1)]
+    t, h, w = a.mrope_section
+    if a.mrope_interleaved:
+        taken = [0] * (t + h + w)
+        taken[1 : 3 * h : 3] = [1] * len(taken[1 : 3 * h : 3])
+        taken[2 : 3 * w : 3] = [2] * len(taken[2 : 3 * w : 3])
+    else:
+        taken = [0] * t + [1] * h + [2] * w
+    cos, sin = (
+        torch.stack([half[row, :, pair] for pair, row in enumerate(taken)], dim=-1)
+        for half in halves
+    )
+    return cos, sin
+
+
+def quantize(x: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """x / scale, an fp32 quotient, to the nearest of an 8-bit float; past its range its ends."""
+    largest = torch.finfo(dtype).max
+    return (x.float() / scale.float()).clamp(-largest, largest).to(dtype)
 
 
 def rotate(

@@ -99,6 +99,34 @@ def half_overlapped(name: str) -> Error:
     return Error(f"{name}'s heads overlap each other", (name,), change)
 
 
+def with_sections(section: list[int]) -> Change:
+    """M-RoPE by these sections, legal but for them."""
+    return lambda a: {
+        "mrope_section": section,
+        "positions": a.positions.expand(3, TOKENS).contiguous(),
+    }
+
+
+def fp8(a: Arguments) -> dict[str, object]:
+    """A legal quantized cache."""
+    scale = torch.ones(1, device=a.q.device)
+    return {
+        "kv_cache": tensor(a, "kv_cache").to(torch.float8_e4m3fn),
+        "k_scale": scale,
+        "v_scale": scale,
+    }
+
+
+def as_cache(dtype: torch.dtype) -> Change:
+    """A quantized cache of another dtype."""
+    return lambda a: {**fp8(a), "kv_cache": tensor(a, "kv_cache").nan_to_num().to(dtype)}
+
+
+def with_scale(name: str, scale: torch.Tensor) -> Change:
+    """A quantized cache with another scale."""
+    return lambda a: {**fp8(a), name: scale.to(a.q.device)}
+
+
 def lies_on(name: str, other: str, shift: int) -> Error:
     """An output whose bytes are an input's, moved by some elements."""
 
@@ -295,12 +323,40 @@ ERRORS = [
     given("scaling by no context", "q_scale_orig_max", q_scale_beta=0.1, q_scale_orig_max=0),
     given("scaling by -1", "q_scale_orig_max", q_scale_beta=0.1, q_scale_orig_max=-1),
     given("scaling by -1, negative beta", "q_scale_orig_max", q_scale_beta=-0.1),
-    # not served
-    given("M-RoPE sections", "mrope_section", mrope_section=[4, 6, 6]),
-    given("no M-RoPE sections", "mrope_section", mrope_section=[]),
-    given("interleaved M-RoPE", "mrope_interleaved", mrope_interleaved=True),
-    Error("a scale of K", ("k_scale",), lambda a: {"k_scale": a.q.new_ones(1).float()}),
-    Error("a scale of V", ("v_scale",), lambda a: {"v_scale": a.q.new_ones(1).float()}),
+    # M-RoPE
+    given("M-RoPE of one row of positions", "positions", mrope_section=[4, 6, 6]),
+    given("interleaved without sections", "mrope_section", mrope_interleaved=True),
+    *(
+        Error(f"sections {section}", ("mrope_section",), with_sections(section))
+        for section in ([], [16], [8, 8], [4, 6, 5], [4, 6, 7], [-1, 8, 9], [4, 6, 6, 0])
+    ),
+    Error("sections past 64 bits", ("mrope_section",), with_sections([16, 2**63 - 1, 2**63 - 1])),
+    Error(
+        "M-RoPE without a rotation",
+        ("mrope_section", "cos_sin_cache"),
+        lambda a: {**with_sections([4, 6, 6])(a), "cos_sin_cache": None},
+    ),
+    # a quantized cache
+    Error("a scale of K, no fp8", ("k_scale",), lambda a: {"k_scale": a.q.new_ones(1).float()}),
+    Error("a scale of V, no fp8", ("v_scale",), lambda a: {"v_scale": a.q.new_ones(1).float()}),
+    Error("fp8 without K's scale", ("k_scale",), lambda a: {**fp8(a), "k_scale": None}),
+    Error("fp8 without V's scale", ("v_scale",), lambda a: {**fp8(a), "v_scale": None}),
+    *(
+        Error(
+            f"a cache of {dtype}", ("kv_cache", str(dtype).removeprefix("torch.")), as_cache(dtype)
+        )
+        for dtype in (torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.uint8, torch.int8)
+    ),
+    *(
+        Error(f"{what} as {name}", (name,), with_scale(name, scale))
+        for name in ("k_scale", "v_scale")
+        for what, scale in (
+            ("two numbers", torch.ones(2)),
+            ("no number", torch.ones(0)),
+            ("fp64", torch.ones(1, dtype=torch.float64)),
+            ("bf16", torch.ones(1, dtype=bf16)),
+        )
+    ),
     # overlaps
     *(repeated(name, dim) for name in OUTPUTS for dim in (0, 1)),
     *(half_overlapped(name) for name in OUTPUTS),

@@ -143,7 +143,7 @@ hipError_t launch(const char* call, const std::string& name, int module_device,
          << grid.z << "], \"block\": [" << block.x << ", " << block.y << ", "
          << block.z << "], \"shared\": " << shared
          << ", \"stream\": " << reinterpret_cast<uintptr_t>(stream)
-         << ", \"waves_per_group\": " << launch.params.waves_per_group
+         << ", \"waves_per_group\": " << rdna35::kWavesPerGroup
          << ", \"num_waves\": " << launch.params.num_waves
          << ", \"params\": \"";
   const auto* bytes = static_cast<const unsigned char*>(params);
