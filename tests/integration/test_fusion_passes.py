@@ -13,6 +13,8 @@ UNFUSED = "unified_kv_cache_update"
 ROPE = "fused_rope_into_and_unified_kv_cache_update"
 QK_NORM = "fused_qk_norm_rope_and_unified_kv_cache_update"
 QKV_NORM = "fused_qkv_norm_rope_and_unified_kv_cache_update"
+MROPE = "fused_mrope_into_and_unified_kv_cache_update"
+QK_NORM_MROPE = "fused_qk_norm_mrope_into_and_unified_kv_cache_update"
 
 # Layers of one graph: heads (num_heads, num_kv_heads, head_size), more of Prologue's arguments,
 # and the op that must write their cache.
@@ -76,6 +78,41 @@ FUSED: dict[str, list[tuple[tuple[int, int, int], dict[str, Any], str]]] = {
         ((8, 2, 64), {"q_scaling": (0.5, 100), "rotary_dim": 32, "is_neox": False}, ROPE),
         ((4, 1, 128), {"q_scaling": (0.3, 7.0)}, ROPE),
         ((4, 1, 128), {"norm": "rms"}, QK_NORM),
+    ],
+    "qwen2-vl": [
+        ((6, 1, 128), {"mrope": ([16, 24, 24], False)}, MROPE),
+        ((6, 1, 128), {"mrope": ([16, 24, 24], False)}, MROPE),
+    ],
+    "qwen3-vl": [
+        ((4, 1, 128), {"mrope": ([24, 20, 20], True), "norm": "rms"}, QK_NORM_MROPE),
+        ((4, 1, 128), {"mrope": ([24, 20, 20], True), "norm": "rms"}, QK_NORM_MROPE),
+    ],
+    "M-RoPE of several shapes and sections": [
+        ((8, 2, 64), {"mrope": ([7, 14, 11], False)}, MROPE),
+        ((4, 1, 128), {"mrope": ([30, 21, 13], True)}, MROPE),
+        ((8, 2, 64), {"mrope": ([14, 7, 11], False), "norm": "rms"}, QK_NORM_MROPE),
+        ((4, 1, 128), {"mrope": ([23, 22, 19], True), "norm": "rms"}, QK_NORM_MROPE),
+        ((2, 1, 256), {"mrope": ([30, 50, 48], True), "norm": "gemma"}, QK_NORM_MROPE),
+    ],
+    "M-RoPE, partial, of adjacent pairs, and plain RoPE": [
+        ((4, 2, 128), {"mrope": ([8, 13, 11], False), "rotary_dim": 64}, MROPE),
+        (
+            (4, 2, 128),
+            {"mrope": ([8, 13, 11], False), "rotary_dim": 64, "is_neox": False},
+            MROPE,
+        ),
+        ((4, 2, 128), {}, ROPE),
+        ((4, 2, 128), {"norm": "rms"}, QK_NORM),
+        (
+            (4, 2, 64),
+            {"mrope": ([4, 7, 5], True), "rotary_dim": 32, "norm": "rms", "eps": 1e-5},
+            QK_NORM_MROPE,
+        ),
+        (
+            (4, 2, 64),
+            {"mrope": ([12, 9, 11], True), "is_neox": False, "norm": "rms"},
+            QK_NORM_MROPE,
+        ),
     ],
     "gemma 3": [
         ((4, 2, 256), {"norm": "gemma"}, QK_NORM),

@@ -4,7 +4,7 @@ What is expected comes from vLLM's own modules and from a plain write into the c
 """
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +20,7 @@ class Shape:
     """Heads of a layer. norm: "", "rms" or "gemma"; v_norm: V's weightless norm; is_neox: RoPE
     turns pairs half a rotary dimension apart, not adjacent ones; gated: behind each head of Q lies
     a gate; q_scaling: beta and the context of Llama 4's scaling of Q, which is short, so that most
-    positions are past it."""
+    positions are past it; mrope: M-RoPE's sections, and whether interleaved."""
 
     num_heads: int
     num_kv_heads: int
@@ -31,6 +31,7 @@ class Shape:
     is_neox: bool = True
     gated: bool = False
     q_scaling: tuple[float, int] | None = None
+    mrope: tuple[tuple[int, ...], bool] | None = None
 
     @property
     def parts(self) -> list[int]:
@@ -56,14 +57,26 @@ SHAPES = {
     "qwen3.5 8/2/256, rot 64": Shape(8, 2, 256, 64, "gemma", gated=True),
     "gated, adjacent pairs 3/1/96": Shape(3, 1, 96, 96, "rms", is_neox=False, gated=True),
     "ministral 32/8/128": Shape(32, 8, 128, 128, q_scaling=(0.1, 16)),
+    "qwen2-vl 12/2/128": Shape(12, 2, 128, 128, mrope=((17, 25, 22), False)),
+    "glm4.1v 24/2/128, rot 64": Shape(24, 2, 128, 64, is_neox=False, mrope=((8, 13, 11), False)),
+    "interleaved 8/2/256, rot 64": Shape(8, 2, 256, 64, mrope=((11, 9, 12), True)),
+    "qwen3-vl 32/8/128": Shape(32, 8, 128, 128, "rms", mrope=((24, 21, 19), True)),
+    "chunked 6/1/64 after a norm": Shape(6, 1, 64, 64, "rms", mrope=((9, 13, 10), False)),
+    "adjacent pairs 4/1/128, interleaved": Shape(
+        4, 1, 128, 128, "rms", is_neox=False, mrope=((23, 19, 22), True)
+    ),
+    "gemma norm 8/2/256, rot 64": Shape(8, 2, 256, 64, "gemma", mrope=((13, 10, 9), True)),
     "rope": Shape(4, 2, 64, 64),
     "scaled": Shape(4, 2, 64, 32, is_neox=False, q_scaling=(0.7, 9)),
     "norm": Shape(4, 2, 64, 64, "rms"),
     "gated": Shape(4, 2, 64, 64, "rms", gated=True),
+    "mrope": Shape(4, 2, 64, 64, mrope=((7, 14, 11), False)),
+    "mrope norm": Shape(4, 2, 64, 64, "rms", mrope=((14, 7, 11), True)),
     "head size 80": Shape(4, 2, 80, 80),
 }
 ROPE_SHAPES = [n for n, shape in SHAPES.items() if not shape.norm and shape.head_size != 80]
 NORM_SHAPES = [n for n, shape in SHAPES.items() if shape.norm]
+EACH_HOOK = ["rope", "scaled", "norm", "gated", "mrope", "mrope norm"]
 
 
 class Case:
@@ -89,7 +102,7 @@ class Case:
         from simulation.models import vllm_config
         from vllm.config import set_current_vllm_config
         from vllm.model_executor.layers.layernorm import GemmaRMSNorm, RMSNorm
-        from vllm.model_executor.layers.rotary_embedding import RotaryEmbedding
+        from vllm.model_executor.layers.rotary_embedding import MRotaryEmbedding, RotaryEmbedding
 
         torch.manual_seed(1234)
         self.dtype = getattr(torch, dtype)
@@ -104,8 +117,9 @@ class Case:
         )
         self.impl = self.layer.impl
         with set_current_vllm_config(self.config), layers.default_dtype(dtype):
-            self.rope = RotaryEmbedding(
-                d, shape.rotary_dim, MAX_POSITION, 1e4, shape.is_neox, dtype
+            rope = (d, shape.rotary_dim, MAX_POSITION, 1e4, shape.is_neox, dtype)
+            self.rope = (
+                MRotaryEmbedding(*rope, *shape.mrope) if shape.mrope else RotaryEmbedding(*rope)
             )
             norm = {"rms": RMSNorm, "gemma": GemmaRMSNorm, "": None}[shape.norm]
             self.norms = [norm(d, EPS) for _ in range(2)] if norm else []
@@ -116,7 +130,9 @@ class Case:
         self.qkv = (torch.randn(tokens, sum(shape.parts) * d) * scale).to(dtype)
         if shape.gated:
             self.qkv.unflatten(-1, (-1, d))[:, 1 : 2 * h : 2] = float("nan")
-        self.positions = torch.randint(0, MAX_POSITION, (tokens,))
+        # As the model runner's, rows of a wider buffer.
+        rows = torch.randint(0, MAX_POSITION, (3, tokens + 5))[:, :tokens]
+        self.positions = rows if shape.mrope else rows[0]
         slots = torch.randperm(blocks[0] * blocks[1])[:tokens]
         slots[2] = -1
         self.slots = slots[: tokens if num_slots is None else num_slots]
@@ -161,12 +177,16 @@ class Case:
 
     def rope_hook(self, outputs: list[Any], slots: Any) -> None:
         """Calls the RoPE hook; outputs: q and k to write to, None in place."""
-        self.impl.do_rope_and_kv_cache_update(
+        mrope = self.shape.mrope or ()
+        impl = self.impl
+        hook = impl.do_mrope_and_kv_cache_update if mrope else impl.do_rope_and_kv_cache_update
+        hook(
             self.layer,
             *self.qkv_heads,
             self.positions,
             self.rope.cos_sin_cache,
             self.shape.is_neox,
+            *mrope,
             self.cache,
             slots,
             *outputs,
@@ -185,6 +205,9 @@ class Case:
     def norm_hook(self, outputs: list[Any], slots: Any) -> None:
         """Calls the qk-norm hook; outputs: q, k and v to write to."""
         q, k, v = outputs
+        if self.shape.mrope:
+            self.norm_mrope_hook(q, slots, k_out=k)
+            return
         self.impl.do_qk_norm_rope_kvcache_update(
             self.layer,
             self.qkv,
@@ -200,6 +223,27 @@ class Case:
             slots,
             weight_offset=1.0 if self.shape.norm == "gemma" else 0.0,
             v_out=v if self.shape.v_norm else None,
+        )
+
+    def norm_mrope_hook(self, q_out: Any, slots: Any, **k_out: Any) -> None:
+        """Calls the qk-norm hook with M-RoPE."""
+        assert self.shape.mrope
+        self.impl.do_qk_norm_mrope_kvcache_update(
+            self.layer,
+            self.qkv,
+            q_out,
+            self.positions,
+            self.norms[0].weight.data,
+            self.norms[1].weight.data,
+            EPS,
+            self.rope.cos_sin_cache,
+            self.shape.is_neox,
+            *self.shape.mrope,
+            self.shape.rotary_dim,
+            self.cache,
+            slots,
+            weight_offset=1.0 if self.shape.norm == "gemma" else 0.0,
+            **k_out,
         )
 
     def call_norm(self, slots: Any) -> list[Any]:
@@ -260,7 +304,7 @@ def test_rope_hook_rotates_in_place_and_writes_the_cache(shape: str, dtype: str)
     assert len(launches) == 1
 
 
-@pytest.mark.parametrize("shape", ["llama 32/8/128", "ministral 32/8/128"])
+@pytest.mark.parametrize("shape", ["llama 32/8/128", "ministral 32/8/128", "qwen2-vl 12/2/128"])
 @pytest.mark.parametrize("fused", [True, False])
 @simulated()
 def test_rope_hook_with_outputs_leaves_its_inputs(shape: str, fused: bool) -> None:
@@ -324,7 +368,7 @@ def test_padding_between_blocks_stays_as_it_is() -> None:
     assert bytes(storage)[padding] == before[padding]
 
 
-@pytest.mark.parametrize("shape", ["rope", "scaled", "norm", "gated"])
+@pytest.mark.parametrize("shape", EACH_HOOK)
 @pytest.mark.parametrize("fused", [True, False])
 @simulated()
 def test_tokens_past_the_slot_mapping_are_rotated_and_not_written(shape: str, fused: bool) -> None:
@@ -336,7 +380,7 @@ def test_tokens_past_the_slot_mapping_are_rotated_and_not_written(shape: str, fu
     case.assert_right(case.call(case.slots), expected, case.slots)
 
 
-@pytest.mark.parametrize("shape", ["rope", "scaled", "norm", "gated"])
+@pytest.mark.parametrize("shape", EACH_HOOK)
 @pytest.mark.parametrize("fused", [True, False])
 @simulated()
 def test_slot_minus_one_is_not_an_index(shape: str, fused: bool) -> None:
@@ -356,7 +400,7 @@ def test_slot_minus_one_is_not_an_index(shape: str, fused: bool) -> None:
     layers.compare().assert_same_bits("the cache and what is around it", around, before)
 
 
-@pytest.mark.parametrize("shape", ["rope", "norm", "gated"])
+@pytest.mark.parametrize("shape", EACH_HOOK)
 @simulated()
 def test_a_fused_call_allocates_nothing(shape: str) -> None:
     """aiter 5193: what a hook allocates is freed under the graph that has captured the call."""
@@ -392,7 +436,7 @@ def test_swapped_norm_weights_are_noticed(shape: str) -> None:
         case.assert_right(found, expected, case.slots)
 
 
-@pytest.mark.parametrize("shape", ["rope", "scaled", "norm", "gated"])
+@pytest.mark.parametrize("shape", EACH_HOOK)
 @pytest.mark.parametrize("bound_cache", [True, False])
 @pytest.mark.parametrize("fused", [True, False])
 @simulated()
@@ -423,6 +467,8 @@ UNFIT: dict[str, tuple[str, dict[str, Any], str]] = {
         {"dtype": "float32"},
         "activations of torch.float32",
     ),
+    "fp32, M-RoPE": ("mrope", {"dtype": "float32"}, "activations of torch.float32"),
+    "fp32, M-RoPE after a norm": ("mrope norm", {"dtype": "float32"}, "activations"),
 }
 
 
@@ -446,6 +492,65 @@ def test_what_the_kernel_does_not_take_runs_unfused_with_the_same_result(unfit: 
     assert not launches
     about = [w for w in warnings if "run as separate ops" in w]
     assert len(about) == 1 and reason in about[0], warnings
+
+
+@pytest.mark.parametrize("sections", [(7, 14, 10), (7, 14, 6, 5)])
+@simulated()
+def test_sections_that_are_not_three_for_all_pairs_run_unfused(sections: tuple[int, ...]) -> None:
+    """vLLM's op takes three of them, and the last one's row for what is left."""
+    from simulation import log
+
+    case = Case("mrope")
+    expected = case.expected()
+    case.shape = replace(case.shape, mrope=(sections, False))
+    with log.messages() as warnings, counted_launches() as launches:
+        case.assert_right(case.call(case.slots), expected, case.slots)
+    assert not launches
+    about = [w for w in warnings if "run as separate ops" in w]
+    named = ", ".join(map(str, sections))
+    assert len(about) == 1 and f"sections {named} of 32 pairs" in about[0], warnings
+
+
+@pytest.mark.parametrize("shape", ["mrope", "mrope norm"])
+@pytest.mark.parametrize("fused", [True, False])
+@simulated()
+def test_plain_positions_do_for_mrope(shape: str, fused: bool) -> None:
+    """As for text, where the three rows are equal."""
+    from simulation.layers import compare
+
+    case = Case(shape)
+    if not fused:
+        case.impl._unfused_reason = "the test wants it so"
+    case.positions = case.positions[1]
+    before, expected = case.qkv.clone(), case.expected()
+    with counted_launches() as launches:
+        plain = case.call(case.slots)
+    case.assert_right(plain, expected, case.slots)
+    assert len(launches) == fused
+    if fused:
+        case.qkv, case.positions = before, case.positions.expand(3, -1)
+        for name, is_, should in zip("qkv", case.call(case.slots), plain, strict=True):
+            compare().assert_same_bits(name, is_, should)
+
+
+@simulated()
+def test_the_norm_hook_with_mrope_does_without_a_key_to_write_to() -> None:
+    """As upstream declares it: then K is in the cache alone."""
+    import torch
+    from simulation.layers import compare
+
+    case = Case("mrope norm")
+    before, expected = case.qkv.clone(), case.expected()
+    query = torch.full(expected[0].shape, float("nan"), dtype=case.dtype)
+    case.norm_mrope_hook(query, case.slots)
+    written = case.slots >= 0
+    cached = case.cache.transpose(1, 2).flatten(0, 1)[case.slots[written]]
+    key, value = cached.split(case.shape.head_size, dim=-1)
+    bound = compare().NATIVE_ULPS
+    compare().assert_close("q", query, expected[0], bound=bound)
+    compare().assert_close("k", key, expected[1][written], bound=bound)
+    compare().assert_same_bits("v", value, expected[2][written])
+    compare().assert_same_bits("qkv", case.qkv, before)
 
 
 @simulated()
@@ -528,6 +633,7 @@ def test_a_quantized_cache_is_left_to_the_unfused_path() -> None:
     case = Case("rope", cache_dtype="fp8")
     assert not case.impl.fused_rope_kvcache_supported()
     assert not case.impl.fused_qk_norm_rope_kvcache_supported()
+    assert not case.impl.fused_qk_norm_mrope_kvcache_supported()
     case.cache = torch.zeros(case.cache.shape, dtype=torch.float8_e4m3fn)
     written: list[Any] = []
     case.impl.do_kv_cache_update = lambda *arguments: written.append(arguments)

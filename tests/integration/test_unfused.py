@@ -12,6 +12,8 @@ from simulation import simulated
 
 ROPE = "fused_rope_into_and_unified_kv_cache_update"
 QK_NORM = "fused_qk_norm_rope_and_unified_kv_cache_update"
+MROPE = "fused_mrope_into_and_unified_kv_cache_update"
+QK_NORM_MROPE = "fused_qk_norm_mrope_into_and_unified_kv_cache_update"
 UNFUSED = "unified_kv_cache_update"
 NONE = "no write"
 
@@ -23,6 +25,12 @@ def layers(config: Any, kind: str) -> tuple[list[Any], list[str]]:
     from simulation.prologues import MAX_POSITION, Prologue
     from vllm.model_executor.layers.layernorm import LayerNorm, RMSNorm
     from vllm.model_executor.layers.rotary_embedding import MRotaryEmbedding
+    from vllm.model_executor.layers.rotary_embedding.ernie45_vl_rope import (
+        Ernie4_5_VLRotaryEmbedding,
+    )
+    from vllm.model_executor.layers.rotary_embedding.mrope_interleaved import (
+        MRotaryEmbeddingInterleaved,
+    )
     from vllm.model_executor.layers.rotary_embedding.phi3_long_rope_scaled_rope import (
         Phi3LongRoPEScaledRotaryEmbedding,
     )
@@ -53,8 +61,13 @@ def layers(config: Any, kind: str) -> tuple[list[Any], list[str]]:
     def rms(size: int, **arguments: Any) -> Any:
         return lambda: RMSNorm(size, 1e-6, **arguments)
 
-    def mrope() -> Any:
-        return MRotaryEmbedding(64, 64, MAX_POSITION, 1e4, True, dtype, mrope_section=[16, 8, 8])
+    def four(positions: Any) -> Any:
+        return torch.stack([positions, positions // 2, positions // 3, positions // 5])
+
+    def mrope(sections: Any = (13, 8, 11), kind: Any = MRotaryEmbedding, **more: Any) -> Any:
+        return lambda: kind(
+            64, 64, MAX_POSITION, 1e4, True, dtype, mrope_section=list(sections), **more
+        )
 
     def long_rope() -> Any:
         return Phi3LongRoPEScaledRotaryEmbedding(
@@ -150,8 +163,28 @@ def layers(config: Any, kind: str) -> tuple[list[Any], list[str]]:
             made = [rotated(long_rope, lambda positions: positions)]
             ops = [UNFUSED]
         case "M-RoPE":
-            made = [rotated(mrope, three), rotated(mrope, three, norm="rms")]
-            ops = [UNFUSED] * 2
+            made = [
+                rotated(mrope((13, 8, 6, 5)), three),
+                rotated(mrope((13, 8, 6, 5)), three, norm="rms"),
+                rotated(mrope(), four),
+                rotated(mrope(), four, norm="rms"),
+                # Rows take turns in other orders; their modules call no op.
+                rotated(mrope(kind=MRotaryEmbeddingInterleaved), three),
+                rotated(mrope((11, 11, 10), Ernie4_5_VLRotaryEmbedding), three),
+                layer(bodies.scaled_k, mrope=([13, 8, 11], False)),
+                layer(bodies.scaled_q, mrope=([13, 8, 11], True), norm="rms"),
+                layer(bodies.raw_q_later, mrope=([13, 8, 11], False)),
+                layer(bodies.k_first, mrope=([13, 8, 11], True)),
+                layer(bodies.norm_after_rotation, mrope=([13, 8, 11], True), norm="rms"),
+                layer(bodies.mrope_of_half_heads, mrope=([6, 7, 3], True), rotary_dim=32),
+                layer(
+                    bodies.mrope_of_half_heads, mrope=([6, 7, 3], True), rotary_dim=32, norm="rms"
+                ),
+                layer(heads=(4, 2, 80), mrope=([10, 14, 16], True)),
+                rotated(mrope(), three),
+                rotated(mrope(mrope_interleaved=True), three, norm="rms"),
+            ]
+            ops = [*[UNFUSED] * 14, MROPE, QK_NORM_MROPE]
         case "other arguments of the rotation":
             made = [
                 layer(bodies.inverse_rotation),
@@ -222,10 +255,7 @@ def test_what_must_not_fuse_stays_as_it_is_beside_what_must(kind: str) -> None:
     found = run(config, made)
     served = [found.served.get(layer.name, NONE) for layer in made]
     assert served == ops, served
-    if kind != "M-RoPE":
-        # Its op is functionalized by Inductor alone, which goes wrong where what it rotates is a
-        # view of a sum or product that is not in memory, as here, with and without the passes.
-        found.assert_right()
+    found.assert_right()
 
 
 @simulated()
@@ -244,18 +274,44 @@ def test_other_gates_stay_as_they_are() -> None:
 def test_every_row_of_mrope_positions_is_used() -> None:
     """sglang 35345: with the first row alone text, whose rows are equal, still looks right."""
     import torch
-    from simulation.graphs import compiled
-    from simulation.prologues import fusing_config
+    from simulation.prologues import Prologue, fusing_config, run
 
     config = fusing_config()
-    made = layers(config, "M-RoPE")[0][:2]
-    found = compiled(config, made)
-    assert found.served == [UNFUSED, UNFUSED]
-    assert not found.fault
-    # What is right here is not what the first row alone gives.
+    made = [
+        Prologue(config, 4, 2, 64, mrope=([13, 8, 11], False)),
+        Prologue(config, 4, 2, 64, mrope=([8, 11, 13], True), norm="rms"),
+    ]
+    found = run(config, made)
+    assert found.served_in_order() == [MROPE, QK_NORM_MROPE]
+    found.assert_right()
+    # What is right here is not what any other row alone gives, nor two of them.
     q, positions = torch.rand(7, 4 * 64).bfloat16(), torch.arange(0, 490, 70)
-    rows = made[0].positions_of(positions)
-    images, text = (
-        made[0].first(x, q.clone(), q.clone())[0] for x in (rows, positions.expand(3, -1))
-    )
-    assert not torch.allclose(images, text, rtol=0.1, atol=0.1)
+    rows = torch.stack([positions, positions // 2, positions // 3])
+    for layer in made:
+        right = layer.rotary(rows, q.clone(), q.clone())[0]
+        for order in ([0, 0, 0], [1, 1, 1], [0, 1, 1], [0, 0, 2], [0, 2, 1], [1, 1, 2]):
+            wrong = layer.rotary(rows[order], q.clone(), q.clone())[0]
+            assert not torch.allclose(right, wrong, rtol=0.1, atol=0.1), order
+
+
+@simulated()
+def test_modules_with_sections_in_an_order_of_their_own_keep_it() -> None:
+    """They inherit from MRotaryEmbedding, which on ROCm calls an op that has another order."""
+    import torch
+    from simulation.prologues import MAX_POSITION, fusing_config
+    from vllm.config import set_current_vllm_config
+    from vllm.model_executor.layers.rotary_embedding import bailing_mrope, ernie45_vl_rope
+
+    arguments = (64, 64, MAX_POSITION, 1e4, False, torch.bfloat16)
+    with set_current_vllm_config(fusing_config()):
+        modules = [
+            ernie45_vl_rope.Ernie4_5_VLRotaryEmbedding(*arguments, [11, 11, 10]),
+            bailing_mrope.BailingMRotaryEmbedding(*arguments, [10, 11, 11]),
+        ]
+    positions = torch.randint(0, MAX_POSITION, (3, 7))
+    query, key = torch.randn(7, 4 * 64).bfloat16(), torch.randn(7, 2 * 64).bfloat16()
+    for module in modules:
+        found = module(positions, query.clone(), key.clone())
+        should = module.forward_native(positions, query, key)
+        for is_, right in zip(found, should, strict=True):
+            torch.testing.assert_close(is_, right, rtol=2e-2, atol=3e-2)

@@ -295,3 +295,16 @@ def _rotation(**changed: object) -> Body:
 inverse_rotation = _rotation(inverse=True)
 rotation_with_offset = _rotation(rope_dim_offset=32)
 rotation_of_half_heads = _rotation(head_size=32)
+
+
+def mrope_of_half_heads(layer: Prologue, positions: Tensor, qkv: Tensor) -> Parts:
+    """M-RoPE of heads half as large, that is of two parts of each."""
+    q, k, v = qkv.split(layer.sizes, dim=-1)
+    if layer.normed:
+        q, k = layer.norm_heads(layer.q_norm, q), layer.norm_heads(layer.k_norm, k)
+    half, rotary_dim = layer.head_size // 2, layer.rotary.rotary_dim
+    sections, interleaved = layer.mrope
+    torch.ops.vllm.mrope(
+        positions, q, k, layer.rotary.cos_sin_cache, half, rotary_dim, *sections, interleaved, True
+    )
+    return q, k, v

@@ -28,7 +28,7 @@ from vllm.config import (
 from vllm.config.utils import Range
 from vllm.forward_context import get_forward_context, set_forward_context
 from vllm.model_executor.layers.layernorm import GemmaRMSNorm, RMSNorm
-from vllm.model_executor.layers.rotary_embedding import RotaryEmbedding
+from vllm.model_executor.layers.rotary_embedding import MRotaryEmbedding, RotaryEmbedding
 from vllm.model_executor.models.mistral import MistralAttention
 from vllm.v1.attention.backend import AttentionType
 
@@ -76,10 +76,11 @@ class Prologue(torch.nn.Module):
 
     norm: "", "rms" or "gemma" for Q and K. v_norm: V's norm, without a weight. by_head: RoPE gets
     [T, H, D], straight from the norms. gated: behind each head of Q lies its gate. q_scaling: beta
-    and the context of Ministral 3's scaling of Q by its positions. width: of the projection's
-    output, if there is more in it than that. body: what the model does, if not the usual: (layer,
-    positions, qkv) to q, k and v for attention, and values to return besides. modules: makes what
-    such a body uses, with the model's dtype as default.
+    and the context of Ministral 3's scaling of Q by its positions. mrope: M-RoPE's sections, and
+    whether interleaved; without, only the first row of positions [3, T] is used. width: of the
+    projection's output, if there is more in it than that. body: what the model does, if not the
+    usual: (layer, positions, qkv) to q, k and v for attention, and values to return besides.
+    modules: makes what such a body uses, with the model's dtype as default.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class Prologue(torch.nn.Module):
         rotary_dim: int | None = None,
         eps: float = 1e-6,
         is_neox: bool = True,
+        mrope: tuple[list[int], bool] | None = None,
         width: int | None = None,
         name: str | None = None,
         body: Body | None = None,
@@ -115,6 +117,7 @@ class Prologue(torch.nn.Module):
         self.width = width or sum(self.split_sizes)
         self.body = body or usual
         self.normed, self.by_head, self.gated = bool(norm), by_head, gated
+        self.mrope = mrope
         self.do_llama_4_scaling = q_scaling is not None
         if q_scaling is not None:
             beta, context = q_scaling
@@ -122,9 +125,8 @@ class Prologue(torch.nn.Module):
             self.llama_4_scaling_original_max_position_embeddings = context
         dtype = config.model_config.dtype
         with set_current_vllm_config(config), default_dtype(dtype):
-            self.rotary = RotaryEmbedding(
-                head_size, rotary_dim or head_size, MAX_POSITION, 1e4, is_neox, dtype
-            )
+            rotary = (head_size, rotary_dim or head_size, MAX_POSITION, 1e4, is_neox, dtype)
+            self.rotary = MRotaryEmbedding(*rotary, *mrope) if mrope else RotaryEmbedding(*rotary)
             if norm:
                 kind = {"rms": RMSNorm, "gemma": GemmaRMSNorm}[norm]
                 self.q_norm, self.k_norm = kind(head_size, eps), kind(head_size, eps)
@@ -146,13 +148,15 @@ class Prologue(torch.nn.Module):
         return MistralAttention._get_llama_4_attn_scale(self, positions)
 
     def forward(self, positions: Tensor, qkv: Tensor) -> tuple[Any, ...]:
+        if positions.dim() == 2 and not self.mrope:
+            positions = positions[0]
         q, k, v, *more = self.body(self, positions, qkv)
         return self.attn(q, k, v), *more
 
 
 def usual(layer: Prologue, positions: Tensor, qkv: Tensor) -> tuple[Tensor, ...]:
-    """What Llama and Qwen3 do, LFM2 by head, Gemma 4 with the norm of V, Qwen3-Next with a gate,
-    Ministral 3 with a scaled Q."""
+    """What Llama and Qwen3 do, their VL models with M-RoPE, LFM2 by head, Gemma 4 with the norm of
+    V, Qwen3-Next with a gate, Ministral 3 with a scaled Q."""
     q, k, v = qkv.split(layer.split_sizes, dim=-1)
     gates = []
     if layer.gated:
@@ -220,7 +224,9 @@ class Run:
         check.assert_same_bits("cache", self.compiled.caches[name], cache)
         returned = zip(self.compiled.returned[name], self.eager.returned[name], strict=True)
         for i, (is_, should) in enumerate(returned):
-            heads = (x.reshape(x.shape[0], -1, 32) for x in (is_, should))
+            # First attention's output, which is the query here; the rest is not of heads.
+            size = self.eager.inputs[name][0].shape[-1] if i == 0 else 32
+            heads = (x.reshape(x.shape[0], -1, size) for x in (is_, should))
             check.assert_close(f"returned {i}", *heads, bound=check.NATIVE_ULPS)
 
 
@@ -251,7 +257,8 @@ def run(
     """
     torch.manual_seed(seed)
     dtype = config.model_config.dtype
-    positions = torch.randint(0, MAX_POSITION, (tokens,))
+    rows = [3] if any(layer.mrope for layer in layers) else []
+    positions = torch.randint(0, MAX_POSITION, (*rows, tokens))
     projected = [torch.randn(tokens, layer.width).to(dtype) for layer in layers]
     mapping = torch.randperm(4 * BLOCK_SIZE)[:tokens]
     mapping[-1] = -1
@@ -278,7 +285,9 @@ def run(
     compiled_model = torch.compile(model, backend=backend, fullgraph=True)
 
     def dynamic(*inputs: Tensor) -> list[tuple[Tensor, ...]]:
-        for x in inputs:
+        positions, *projected = inputs
+        torch._dynamo.mark_dynamic(positions, positions.dim() - 1)
+        for x in projected:
             torch._dynamo.mark_dynamic(x, 0)
         return compiled_model(*inputs)
 

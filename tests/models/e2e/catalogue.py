@@ -15,11 +15,14 @@ VOCABULARY = 512
 # What a layer's fused launch does, as the table names it.
 ROPE, NORM, NORM_V, NORM_OFFSET = "RoPE", "QK norm", "QK norm, V norm", "QK norm + 1"
 ROPE_SCALED = "RoPE, Q scaled"
+MROPE, NORM_MROPE = "M-RoPE", "QK norm, M-RoPE"
 # What each allows to go wrong: names of faults.FAULTS.
 FAULTS_OF = {
     ROPE: {"K unrotated", "slots shifted"},
     ROPE_SCALED: {"K unrotated", "slots shifted", "Q not scaled"},
+    MROPE: {"K unrotated", "slots shifted", "rows dropped"},
     NORM: {"K unrotated", "slots shifted", "norm weights swapped"},
+    NORM_MROPE: {"K unrotated", "slots shifted", "norm weights swapped", "rows dropped"},
     NORM_V: {"K unrotated", "slots shifted", "norm weights swapped", "V not normed"},
     NORM_OFFSET: {
         "K unrotated",
@@ -462,8 +465,24 @@ MODELS: dict[str, Model] = {
         engine={"enable_prefix_caching": False},
         fused={NORM_OFFSET: 1},
     ),
-    "mrope": Model(
-        "Qwen3-VL's text model (8/2/128, M-RoPE; as Qwen3, positions [3, T])",
+    "qwen2.5-vl": Model(
+        "Qwen2.5-VL's text model (6/1/128, biases, M-RoPE; as Qwen2, positions of an image)",
+        _config(
+            "Qwen2ForCausalLM",
+            "qwen2",
+            hidden_size=768,
+            num_attention_heads=6,
+            rope_parameters={
+                "rope_type": "default",
+                "rope_theta": 1e3,  # 1e6 hardly turns what has the rows of height and width
+                "mrope_section": [16, 24, 24],
+            },
+        ),
+        layers=2,
+        fused={MROPE: 2},
+    ),
+    "qwen3-vl": Model(
+        "Qwen3-VL's text model (8/2/128, M-RoPE; as Qwen3, positions of an image)",
         _config(
             "Qwen3ForCausalLM",
             "qwen3",
@@ -477,7 +496,7 @@ MODELS: dict[str, Model] = {
             },
         ),
         layers=2,
-        why_not="M-RoPE calls no rotary op (Qwen3VLForConditionalGeneration needs torchvision)",
+        fused={NORM_MROPE: 2},
     ),
     "gemma3n": Model(
         "Gemma 3n (4/1/256, V norm, KV-shared layers)",

@@ -246,8 +246,16 @@ class Engine:
         return torch.cat([rows, torch.log_softmax(logits.float(), dim=-1)], dim=-1)
 
     def _model_positions(self, positions: torch.Tensor) -> torch.Tensor:
-        """What the model gets: a row for time, height and width with M-RoPE, equal in text."""
-        return positions.repeat(3, 1) if self.config.model_config.uses_mrope else positions
+        """What the model gets: with M-RoPE a row for time, height and width, as if an image of
+        4 x 4 patches came after three tokens. The rows are equal before and behind it."""
+        if not self.config.model_config.uses_mrope:
+            return positions
+        first, side = 3, 4
+        patch = positions - first
+        behind = patch >= side * side
+        plain = torch.where(behind, positions - side * side + side, positions)
+        of_image = torch.stack([patch * 0, patch // side, patch % side]) + first
+        return torch.where((patch < 0) | behind, plain, of_image)
 
     def _table(self, queries: Sequence[Query], sequences: int, group: int) -> torch.Tensor:
         """The group's block table [sequences, most blocks], in blocks of the kernel's size."""

@@ -21,7 +21,8 @@ def k_unrotated(
     """K reaches the cache as it was before RoPE."""
     outputs = {name: None for name in _OUTPUTS if rest.get(name) is not None}
     scratch = {name: torch.empty_like(rest[name]) for name in outputs}
-    kernel(positions, q.clone(), k.clone(), v, None, **{**rest, **scratch})
+    unrotated = {**rest, **scratch, "mrope_section": None, "mrope_interleaved": False}
+    kernel(positions, q.clone(), k.clone(), v, None, **unrotated)
     kernel(positions, q, k, v, table, **{**rest, "kv_cache": None, "slot_mapping": None})
 
 
@@ -46,6 +47,12 @@ def q_not_scaled(kernel: Kernel, *args: Any, **rest: Any) -> None:
     kernel(*args, **{**rest, "q_scale_beta": 0.0})
 
 
+def rows_dropped(kernel: Kernel, *args: Any, **rest: Any) -> None:
+    """M-RoPE turns all pairs by time."""
+    t, h, w = rest["mrope_section"]
+    kernel(*args, **{**rest, "mrope_section": [t + h + w, 0, 0]})
+
+
 def slots_shifted(kernel: Kernel, *args: Any, **rest: Any) -> None:
     """Each token's K and V lie in its neighbour's slot."""
     if rest["slot_mapping"] is not None:
@@ -60,6 +67,7 @@ FAULTS: dict[str, tuple[Callable[..., None], str]] = {
     "weight offset forgotten": (weight_offset_forgotten, "offset"),
     "V not normed": (v_not_normed, "V norm"),
     "Q not scaled": (q_not_scaled, "scaling"),
+    "rows dropped": (rows_dropped, "M-RoPE"),
     "slots shifted": (slots_shifted, "write"),
 }
 
@@ -81,6 +89,7 @@ class Watch:
 def _kinds(table: torch.Tensor | None, rest: dict[str, Any]) -> set[str]:
     present = {
         "rope": table is not None,
+        "M-RoPE": rest.get("mrope_section") is not None,
         "norm": rest.get("q_weight") is not None,
         "offset": bool(rest.get("weight_offset")),
         "V norm": bool(rest.get("v_norm")),

@@ -3,7 +3,7 @@
 import collections
 from collections.abc import Sequence
 
-from e2e.catalogue import NORM, NORM_OFFSET, NORM_V, ROPE, ROPE_SCALED, Model
+from e2e.catalogue import MROPE, NORM, NORM_MROPE, NORM_OFFSET, NORM_V, ROPE, ROPE_SCALED, Model
 from e2e.result import Result, exceeds
 
 FEWEST_DIFFERENT_TOKENS = 8
@@ -11,6 +11,8 @@ FEWEST_DIFFERENT_TOKENS = 8
 
 def kind_of(launch: list[str]) -> str:
     """What a fused layer's launches did, as the catalogue names it."""
+    if "M-RoPE" in launch:
+        return NORM_MROPE if "norm" in launch else MROPE
     if "norm" not in launch:
         return ROPE_SCALED if "scaling" in launch else ROPE
     if "V norm" in launch:

@@ -27,8 +27,10 @@ _WHOLE = {
         audioflamingo3:AudioFlamingo3ForConditionalGeneration
         bailing_moe:BailingMoeForCausalLM
         chatglm:ChatGLMForCausalLM
+        cohere_compass:CohereCompassForConditionalGeneration
         cohere_eagle:EagleCohereForCausalLM
         commandr:CohereForCausalLM
+        cosmos3_edge:Cosmos3EdgeForConditionalGeneration
         deepseek_ocr2:DeepseekOCR2ForCausalLM deepseek_ocr:DeepseekOCRForCausalLM
         deepseek_v2:DeepseekForCausalLM
         deepseek_vl2:DeepseekVLV2ForCausalLM
@@ -42,7 +44,10 @@ _WHOLE = {
         gemma2:Gemma2ForCausalLM
         gemma:GemmaForCausalLM
         glm4:Glm4ForCausalLM
+        glm4_1v:Glm4vForConditionalGeneration
+        glm4_1v:Glm4vMoeForConditionalGeneration
         glm4v:GLM4VForCausalLM
+        glm_ocr:GlmOcrForConditionalGeneration
         glmasr:GlmAsrForConditionalGeneration
         gpt_oss:GptOssForCausalLM
         granite4_vision:Granite4VisionForConditionalGeneration
@@ -58,6 +63,7 @@ _WHOLE = {
         idefics3:Idefics3ForConditionalGeneration
         interns1:InternS1ForConditionalGeneration
         internvl:InternVLChatModel
+        jina_vl:JinaVLForSequenceClassification
         kanana_v:KananaVForConditionalGeneration
         kimi_audio:KimiAudioForConditionalGeneration
         lightonocr:LightOnOCRForConditionalGeneration
@@ -80,19 +86,24 @@ _WHOLE = {
         nemotron_nas:DeciLMForCausalLM
         nemotron_vl:LlamaNemotronVLChatModel
         nvlm_d:NVLM_D_Model
+        opencua:OpenCUAForConditionalGeneration
         openpangu:PanguEmbeddedForCausalLM
         openvla:OpenVLAForActionPrediction
         orion:OrionForCausalLM
         ovis2_5:Ovis2_5 ovis:Ovis
+        paddleocr_vl:PaddleOCRVLForConditionalGeneration
         paligemma:PaliGemmaForConditionalGeneration
         phi3:Phi3ForCausalLM
         phi4siglip:Phi4ForCausalLMV
         phimoe:PhiMoEForCausalLM
         pixtral:PixtralForConditionalGeneration
         qwen2:Qwen2ForCausalLM
+        qwen2_5_omni_thinker:Qwen2_5OmniThinkerForConditionalGeneration
+        qwen2_5_vl:Qwen2_5_VLForConditionalGeneration
         qwen2_audio:Qwen2AudioForConditionalGeneration
         qwen2_moe:Qwen2MoeForCausalLM
         qwen2_rm:Qwen2ForProcessRewardModel qwen2_rm:Qwen2ForRewardModel
+        qwen2_vl:Qwen2VLForConditionalGeneration
         sarvam:SarvamMoEForCausalLM
         skyworkr1v:SkyworkR1VChatModel
         smolvlm:SmolVLMForConditionalGeneration
@@ -106,10 +117,14 @@ _WHOLE = {
     """,
     NORM: """
         alice_ai:AliceAIForCausalLM
+        alpamayo2_super:Alpamayo2SuperForConditionalGeneration
         apertus:ApertusForCausalLM
         bagel:BagelForConditionalGeneration
         bailing_moe:BailingMoeV2ForCausalLM
         bee:BeeForConditionalGeneration
+        clef_omni:ClefOmniForJointSchema
+        colqwen3:ColQwen3Model
+        cosmos3:Cosmos3ForConditionalGeneration
         exaone4_5_mtp:Exaone4_5_MTP
         exaone_moe_mtp:ExaoneMoeMTP
         funasr:FunASRForConditionalGeneration
@@ -118,7 +133,10 @@ _WHOLE = {
         gemma3_mm:Gemma3ForConditionalGeneration
         glm4_moe:Glm4MoeForCausalLM
         hy_v3:HYV3ForCausalLM
+        isaac:IsaacForConditionalGeneration
         jina:JinaEmbeddingsV5Model jina:JinaForRanking
+        keye:KeyeForConditionalGeneration
+        keye_vl1_5:KeyeVL1_5ForConditionalGeneration
         laguna:LagunaForCausalLM laguna_dflash:DFlashLagunaForCausalLM
         lfm2:Lfm2ForCausalLM
         lfm2_moe:Lfm2MoeForCausalLM
@@ -132,11 +150,17 @@ _WHOLE = {
         qianfan_ocr:QianfanOCRForConditionalGeneration
         qwen3:Qwen3ForCausalLM
         qwen3_5:Qwen3_5ForCausalLM qwen3_5:Qwen3_5MoeForCausalLM
+        qwen3_asr:Qwen3ASRForConditionalGeneration
+        qwen3_asr_forced_aligner:Qwen3ASRForcedAlignerForTokenClassification
+        qwen3_asr_realtime:Qwen3ASRRealtimeGeneration
         qwen3_dflash2:DFlash2Qwen3ForCausalLM qwen3_dflash:DFlashQwen3ForCausalLM
         qwen3_dspark:Qwen3DSparkForCausalLM
         qwen3_eagle3:Eagle3Qwen3ForCausalLM
         qwen3_moe:Qwen3MoeForCausalLM
         qwen3_next:Qwen3NextForCausalLM qwen3_next_mtp:Qwen3NextMTP
+        qwen3_omni_moe_thinker:Qwen3OmniMoeThinkerForConditionalGeneration
+        qwen3_vl:Qwen3VLForConditionalGeneration
+        qwen3_vl_moe:Qwen3VLMoeForConditionalGeneration
         qwen3_xpress:Qwen3XPressForCausalLM
         rnj1:Rnj1ForCausalLM
         rvl:RForConditionalGeneration
@@ -221,33 +245,12 @@ _NONE = {
     "Q, K and V are parts by their number (chunk), not by their sizes": """
         gpt_j:GPTJForCausalLM
     """,
-    "M-RoPE": """
-        alpamayo2_super:Alpamayo2SuperForConditionalGeneration
-        clef_omni:ClefOmniForJointSchema
-        cohere_compass:CohereCompassForConditionalGeneration
-        colqwen3:ColQwen3Model
-        cosmos3:Cosmos3ForConditionalGeneration
-        cosmos3_edge:Cosmos3EdgeForConditionalGeneration
+    "M-RoPE in an order of its own, in plain ops": """
         ernie45_vl:Ernie4_5_VLMoeForConditionalGeneration
-        glm4_1v:Glm4vForConditionalGeneration glm4_1v:Glm4vMoeForConditionalGeneration
-        glm_ocr:GlmOcrForConditionalGeneration
-        interns1_pro:InternS1ProForConditionalGeneration
-        isaac:IsaacForConditionalGeneration
-        jina_vl:JinaVLForSequenceClassification
-        keye:KeyeForConditionalGeneration
-        keye_vl1_5:KeyeVL1_5ForConditionalGeneration
-        opencua:OpenCUAForConditionalGeneration
         openpangu_vl:OpenPanguVLForConditionalGeneration
-        paddleocr_vl:PaddleOCRVLForConditionalGeneration
-        qwen2_5_omni_thinker:Qwen2_5OmniThinkerForConditionalGeneration
-        qwen2_5_vl:Qwen2_5_VLForConditionalGeneration
-        qwen2_vl:Qwen2VLForConditionalGeneration
-        qwen3_asr:Qwen3ASRForConditionalGeneration
-        qwen3_asr_forced_aligner:Qwen3ASRForcedAlignerForTokenClassification
-        qwen3_asr_realtime:Qwen3ASRRealtimeGeneration
-        qwen3_omni_moe_thinker:Qwen3OmniMoeThinkerForConditionalGeneration
-        qwen3_vl:Qwen3VLForConditionalGeneration
-        qwen3_vl_moe:Qwen3VLMoeForConditionalGeneration
+    """,
+    "a Fourier embedding, in plain ops": """
+        interns1_pro:InternS1ProForConditionalGeneration
     """,
     "LongRoPE is a module of its own, which calls no rotary op": """
         phi3v:Phi3VForCausalLM

@@ -50,7 +50,9 @@ _FUSED = {
     "unified_kv_cache_update": "",
     "fused_rope_and_unified_kv_cache_update": ROPE,
     "fused_rope_into_and_unified_kv_cache_update": ROPE,
+    "fused_mrope_into_and_unified_kv_cache_update": ROPE,
     "fused_qk_norm_rope_and_unified_kv_cache_update": NORM,
+    "fused_qk_norm_mrope_into_and_unified_kv_cache_update": NORM,
     "fused_qkv_norm_rope_and_unified_kv_cache_update": NORM_V,
 }
 

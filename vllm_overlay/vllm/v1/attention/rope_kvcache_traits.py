@@ -3,6 +3,10 @@
 """What an attention implementation declares about its fused RoPE hooks."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,9 @@ class RopeKVCacheTraits:
             of that or fp32.
         weight_offset: The norm adds `weight_offset` to the weights (GemmaRMSNorm).
         v_norm: V is normed as well if there is a `v_out`.
+        mrope: There is `do_mrope_and_kv_cache_update`, and
+            `do_qk_norm_mrope_kvcache_update` has a `k_out`; both take M-RoPE with any
+            sections that cover the rotary dimension, and plain positions.
         rope_by_head: Q and K may be rotated as they come from their norms, as
             `[T, num_heads, head_size]`. Only the pass differs, not the hook.
         gated_query: The hook with norms also takes a `qkv` in which a gate of
@@ -36,8 +43,19 @@ class RopeKVCacheTraits:
     mixed_dtypes: bool = True
     weight_offset: bool = False
     v_norm: bool = False
+    mrope: bool = False
     rope_by_head: bool = False
     gated_query: bool = False
     separate_outputs: bool = False
     llama_4_scaling: bool = False
     without_slots: bool = False
+
+
+def any_layer_declares(config: "VllmConfig", trait: str) -> bool:
+    """Whether a layer of the models that are loaded has a trait."""
+    layers = config.compilation_config.static_forward_context.values()
+    traits = (
+        getattr(getattr(layer, "impl", None), "rope_kvcache_traits", None)
+        for layer in layers
+    )
+    return any(getattr(declared, trait, False) for declared in traits)

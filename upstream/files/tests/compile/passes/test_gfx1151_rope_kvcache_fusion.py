@@ -31,7 +31,7 @@ from vllm.config import (
 from vllm.forward_context import get_forward_context, set_forward_context
 from vllm.model_executor.layers.attention import Attention
 from vllm.model_executor.layers.layernorm import GemmaRMSNorm, RMSNorm
-from vllm.model_executor.layers.rotary_embedding import RotaryEmbedding
+from vllm.model_executor.layers.rotary_embedding import MRotaryEmbedding, RotaryEmbedding
 from vllm.platforms import current_platform
 from vllm.utils.torch_utils import _encode_layer_name
 from vllm.v1.attention.ops import rdna35_rope_cache as op
@@ -62,6 +62,8 @@ class Shape:
     rope_by_head: bool = False
     # Behind each head of Q lies its gate.
     gated: bool = False
+    # Sections, and whether they are interleaved.
+    mrope: tuple[list[int], bool] | None = None
 
 
 # Layers of one graph. Several shapes used to crash or to get the first one's sizes.
@@ -73,6 +75,15 @@ GRAPHS = {
     "glm4": [Shape(4, 2, 128, is_neox=False)],
     "lfm2": [Shape(4, 2, 64, RMSNorm, rope_by_head=True)],
     "qwen3-next": [Shape(4, 2, 64, GemmaRMSNorm, gated=True)],
+    "qwen2-vl-and-llama": [
+        Shape(4, 2, 128, mrope=([16, 26, 22], False)),
+        Shape(4, 1, 64, mrope=([7, 14, 11], False)),
+        Shape(4, 2, 128),
+    ],
+    "qwen3-vl": [
+        Shape(4, 2, 128, RMSNorm, mrope=([24, 21, 19], True)),
+        Shape(8, 2, 64, RMSNorm, mrope=([11, 9, 12], True)),
+    ],
     "gemma4": [
         Shape(4, 1, 256, RMSNorm, v_norm=True),
         Shape(2, 1, 512, RMSNorm, v_norm=True),
@@ -101,7 +112,12 @@ class Layer(torch.nn.Module):
             prefix=self.layer_name,
         )
         self.attn.process_weights_after_loading(DTYPE)
-        self.rotary_emb = RotaryEmbedding(size, size, 512, 10000, shape.is_neox, DTYPE)
+        rope = (size, size, 512, 10000, shape.is_neox, DTYPE)
+        self.rotary_emb = (
+            MRotaryEmbedding(*rope, *shape.mrope)
+            if shape.mrope
+            else RotaryEmbedding(*rope)
+        )
         self.norms = torch.nn.ModuleList()
         if shape.norm is not None:
             self.norms.extend(shape.norm(size, eps=EPS) for _ in range(2))
@@ -131,7 +147,8 @@ class Layer(torch.nn.Module):
             v = self.by_head(self.v_norm, v)
         if self.shape.rope_by_head:
             q, k = self.heads(q), self.heads(k)
-        q, k = self.rotary_emb(positions, q, k)
+        rows = positions if self.shape.mrope else positions[0]
+        q, k = self.rotary_emb(rows, q, k)
         q, k, v = self.heads(q), self.heads(k), self.heads(v)
         dependency = torch.ops.vllm.unified_kv_cache_update(
             k, v, _encode_layer_name(self.layer_name)
@@ -200,7 +217,7 @@ def test_every_layer_is_fused_and_right(
     torch._dynamo.reset()
     num_tokens = 7
     model = Model([Layer(vllm_config, shape, i) for i, shape in enumerate(shapes)])
-    positions = torch.randint(0, 512, (num_tokens,))
+    positions = torch.randint(0, 512, (3, num_tokens))
     slots = torch.randperm(5 * BLOCK_SIZE)[:num_tokens]
     slots[2] = -1
     projected = [torch.randn(num_tokens, sum(layer.sizes)) for layer in model.layers]

@@ -202,9 +202,15 @@ class FusableLayers:
             if argument.has_default_value():
                 value = rotation.kwargs.get(argument.name, argument.default_value)
                 _check(f"RoPE's {argument.name}", value, argument.default_value)
-        dtype = _val(rotation.kwargs["cos_sin_cache"]).dtype
+        cos_sin_cache = _val(rotation.kwargs["cos_sin_cache"])
+        if layer.traits.mrope and (section := _mrope_section(rotation)):
+            rotary_dim = rotation.kwargs["rotary_dim"]
+            _check("width of cos_sin_cache", cos_sin_cache.shape[-1], rotary_dim)
+            _check(f"pairs in sections {section}", sum(section), rotary_dim // 2)
+            positions = list(_val(rotation.kwargs["positions"]).shape[:-1])
+            _check("rows of M-RoPE's positions", positions, [3])
         if not layer.traits.mixed_dtypes:
-            _check("dtype of cos_sin_cache", dtype, q.dtype)
+            _check("dtype of cos_sin_cache", cos_sin_cache.dtype, q.dtype)
 
     @staticmethod
     def _check_norm(norm: fx.Node, layer: FusableLayer) -> None:
@@ -245,6 +251,14 @@ def _source(node: fx.Node) -> fx.Node:
 
 def _val(node: fx.Node) -> torch.Tensor:
     return node.meta["val"]
+
+
+def _mrope_section(rotation: fx.Node) -> tuple[int, int, int] | None:
+    """How many pairs M-RoPE turns by time, height and width, if that is the op."""
+    if "mrope_section_t" not in rotation.kwargs:
+        return None
+    t, h, w = (rotation.kwargs[f"mrope_section_{x}"] for x in "thw")
+    return t, h, w
 
 
 def query_groups(match: pm.Match) -> tuple[int, int] | None:
@@ -316,6 +330,9 @@ class SizedByMatch:
     traits = RopeKVCacheTraits()
     left_open: tuple[type, ...] = (int, torch.SymInt)
     """Types of constants that a match may have others of than the pattern."""
+    mrope_section: tuple[int, int, int]
+    rotary_dim: int
+    is_interleaved: bool
 
     def take_sizes(self, match: pm.Match) -> bool:
         """Take the sizes of a match's layer, if the match may be replaced."""
@@ -328,6 +345,11 @@ class SizedByMatch:
         self.head_size_v = layer.head_size_v
         self.q_size, self.k_size, self.v_size = layer.split_sizes
         self.traits = layer.traits
+        for node in match.nodes:
+            if is_func(node, auto_functionalized) and (section := _mrope_section(node)):
+                self.mrope_section = section
+                self.rotary_dim = node.kwargs["rotary_dim"]
+                self.is_interleaved = node.kwargs["mrope_interleaved"]
         return True
 
     def has_sizes(self, match: pm.Match) -> bool:

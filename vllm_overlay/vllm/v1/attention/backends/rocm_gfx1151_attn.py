@@ -7,6 +7,8 @@ on Triton's packed cache (`ops/rdna35_rope_cache.py`). What the op does not take
 runs through the ops that the model would have called, with the same result.
 """
 
+from collections.abc import Sequence
+
 import torch
 
 from vllm import _custom_ops as ops
@@ -58,6 +60,7 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
         mixed_dtypes=False,
         weight_offset=True,
         v_norm=True,
+        mrope=True,
         rope_by_head=True,
         gated_query=True,
         separate_outputs=True,
@@ -104,6 +107,9 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
     def fused_qk_norm_rope_kvcache_supported(self) -> bool:
         return self._unfused_reason is None
 
+    def fused_qk_norm_mrope_kvcache_supported(self) -> bool:
+        return self._unfused_reason is None
+
     def do_rope_and_kv_cache_update(
         self,
         layer: AttentionLayer,
@@ -119,6 +125,8 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
         key_out: torch.Tensor | None = None,
         q_scale_beta: float = 0.0,
         q_scale_orig_max: int = 1,
+        mrope_section: Sequence[int] | None = None,
+        mrope_interleaved: bool = False,
     ) -> None:
         """Rotate query and key, and write key and value to the KV cache.
 
@@ -137,10 +145,12 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
             key_out: As `key`, receives the rotated key.
             q_scale_beta: Beta of Llama 4's scaling of the rotated query; 0: off.
             q_scale_orig_max: Context length that the scaling starts from, in tokens.
+            mrope_section: Pairs that turn by each row of `positions` `[3, T]`.
+            mrope_interleaved: Whether the rows take turns.
 
         """
         reason = self._unfused_reason or self._unfit(
-            query, key, value, cos_sin_cache, kv_cache, None, None
+            query, key, value, cos_sin_cache, kv_cache, None, None, mrope_section
         )
         if reason is None:
             op.rdna35_rope_cache(
@@ -152,6 +162,8 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
                 is_neox=is_neox,
                 q_scale_beta=q_scale_beta,
                 q_scale_orig_max=q_scale_orig_max,
+                mrope_section=mrope_section,
+                mrope_interleaved=mrope_interleaved,
                 kv_cache=None if layer_slot_mapping is None else kv_cache,
                 slot_mapping=layer_slot_mapping,
                 q_out=query_out,
@@ -174,6 +186,8 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
             is_neox,
             kv_cache,
             layer_slot_mapping,
+            mrope_section,
+            mrope_interleaved,
         )
         if q_scale_beta:
             steps = torch.floor(positions.float() / q_scale_orig_max)
@@ -196,6 +210,8 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
         layer_slot_mapping: torch.Tensor | None,
         weight_offset: float = 0.0,
         v_out: torch.Tensor | None = None,
+        mrope_section: Sequence[int] | None = None,
+        mrope_interleaved: bool = False,
     ) -> None:
         """Norm and rotate Q and K, norm V if asked to, and write K and V.
 
@@ -216,11 +232,13 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
             weight_offset: Added to both weights in fp32 (GemmaRMSNorm: 1.0).
             v_out: `[T, num_kv_heads, head_size]`, receives V after a weightless
                 RMSNorm, which is then written as well. None: V is written raw.
+            mrope_section: Pairs that turn by each row of `positions` `[3, T]`.
+            mrope_interleaved: Whether the rows take turns.
 
         """
         q, k, v = self._heads(qkv)
         reason = self._unfused_reason or self._unfit(
-            q, k, v, cos_sin_cache, kv_cache, q_weight, k_weight
+            q, k, v, cos_sin_cache, kv_cache, q_weight, k_weight, mrope_section
         )
         if reason is None:
             op.rdna35_rope_cache(
@@ -230,6 +248,8 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
                 v,
                 cos_sin_cache,
                 is_neox=is_neox,
+                mrope_section=mrope_section,
+                mrope_interleaved=mrope_interleaved,
                 q_weight=q_weight,
                 k_weight=k_weight,
                 weight_offset=weight_offset,
@@ -261,6 +281,89 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
             is_neox,
             kv_cache,
             layer_slot_mapping,
+            mrope_section,
+            mrope_interleaved,
+        )
+
+    def do_mrope_and_kv_cache_update(
+        self,
+        layer: AttentionLayer,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        positions: torch.Tensor,
+        cos_sin_cache: torch.Tensor,
+        is_neox: bool,
+        mrope_section: Sequence[int],
+        is_interleaved: bool,
+        kv_cache: torch.Tensor,
+        layer_slot_mapping: torch.Tensor | None,
+        query_out: torch.Tensor | None = None,
+        key_out: torch.Tensor | None = None,
+    ) -> None:
+        """`do_rope_and_kv_cache_update` with M-RoPE.
+
+        Plain positions stand for three rows that are equal, as they are in text.
+        """
+        self.do_rope_and_kv_cache_update(
+            layer,
+            query,
+            key,
+            value,
+            positions,
+            cos_sin_cache,
+            is_neox,
+            kv_cache,
+            layer_slot_mapping,
+            query_out,
+            key_out,
+            mrope_section=mrope_section if positions.dim() == 2 else None,
+            mrope_interleaved=is_interleaved and positions.dim() == 2,
+        )
+
+    def do_qk_norm_mrope_kvcache_update(
+        self,
+        layer: AttentionLayer,
+        qkv: torch.Tensor,
+        q_out: torch.Tensor,
+        positions: torch.Tensor,
+        q_weight: torch.Tensor,
+        k_weight: torch.Tensor,
+        rms_norm_eps: float,
+        cos_sin_cache: torch.Tensor,
+        is_neox: bool,
+        mrope_section: Sequence[int],
+        is_interleaved: bool,
+        rotary_dim: int,
+        kv_cache: torch.Tensor,
+        layer_slot_mapping: torch.Tensor | None,
+        k_out: torch.Tensor | None = None,
+        weight_offset: float = 0.0,
+    ) -> None:
+        """`do_qk_norm_rope_kvcache_update` with M-RoPE, positions as above.
+
+        The rotary dimension is the width of `cos_sin_cache`, whatever is said.
+        """
+        if k_out is None:
+            shape = (qkv.shape[0], self.num_kv_heads, self.head_size)
+            k_out = torch.empty(shape, dtype=qkv.dtype, device=qkv.device)
+        self.do_qk_norm_rope_kvcache_update(
+            layer,
+            qkv,
+            q_out,
+            k_out,
+            positions,
+            q_weight,
+            k_weight,
+            rms_norm_eps,
+            cos_sin_cache,
+            is_neox,
+            kv_cache,
+            layer_slot_mapping,
+            weight_offset,
+            None,
+            mrope_section if positions.dim() == 2 else None,
+            is_interleaved and positions.dim() == 2,
         )
 
     def _heads(self, qkv: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -279,6 +382,7 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
         kv_cache: torch.Tensor,
         q_weight: torch.Tensor | None,
         k_weight: torch.Tensor | None,
+        mrope_section: Sequence[int] | None,
     ) -> str | None:
         """Why the kernel does not take this call; None if it does."""
         dtype = q.dtype
@@ -295,6 +399,17 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
                 return f"norm weights of {q_weight.dtype} and {k_weight.dtype}"
             if q_weight.dtype not in (dtype, torch.float32):
                 return f"norm weights of {q_weight.dtype} with activations of {dtype}"
+        if mrope_section is not None:
+            rotary_dim = cos_sin_cache.shape[1]
+            if (
+                len(mrope_section) != 3
+                or min(mrope_section) < 0
+                or 2 * sum(mrope_section) != rotary_dim
+            ):
+                sections = ", ".join(map(str, mrope_section))
+                return f"M-RoPE's sections {sections} of {rotary_dim // 2} pairs"
+            if cos_sin_cache.nbytes >= 1 << 32:
+                return f"M-RoPE with a cos_sin_cache of {cos_sin_cache.nbytes} bytes"
         return None
 
     def _warn_unfused(self, reason: str) -> None:
@@ -313,10 +428,25 @@ class RocmGfx1151AttentionImpl(TritonAttentionImpl):
         is_neox: bool,
         kv_cache: torch.Tensor,
         slot_mapping: torch.Tensor | None,
+        mrope_section: Sequence[int] | None,
+        mrope_interleaved: bool,
     ) -> None:
         """The model's own ops: rotate in place, then write what a layer writes."""
-        ops.rotary_embedding(
-            positions, query, key, self.head_size, cos_sin_cache, is_neox
-        )
+        if mrope_section is None:
+            ops.rotary_embedding(
+                positions, query, key, self.head_size, cos_sin_cache, is_neox
+            )
+        else:
+            torch.ops.vllm.mrope(
+                positions,
+                query.view(query.shape[0], -1),
+                key.view(key.shape[0], -1),
+                cos_sin_cache,
+                self.head_size,
+                cos_sin_cache.shape[1],
+                *mrope_section[:3],
+                mrope_interleaved,
+                is_neox,
+            )
         if slot_mapping is not None and self.kv_sharing_target_layer_name is None:
             self.do_kv_cache_update(layer, key, value, kv_cache, slot_mapping)

@@ -7,6 +7,7 @@ and attention: RMSNorm of Q's and K's heads, RoPE, a weightless RMSNorm of V, an
 the write of K and V into the paged KV cache.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 
@@ -107,6 +108,8 @@ def rdna35_rope_cache(
     cos_sin_cache: torch.Tensor | None,
     *,
     is_neox: bool = True,
+    mrope_section: Sequence[int] | None = None,
+    mrope_interleaved: bool = False,
     q_weight: torch.Tensor | None = None,
     k_weight: torch.Tensor | None = None,
     weight_offset: float = 0.0,
@@ -124,13 +127,16 @@ def rdna35_rope_cache(
     """Norm, rotate and scale Q, norm and rotate K, and write K and V to the cache.
 
     Args:
-        positions: int64 `[T]`.
+        positions: int64 `[T]`; `[3, T]` with `mrope_section`.
         q: `[T, Hq, D]`, fp16 or bf16; rotated in place unless `q_out` is given.
         k: `[T, Hkv, D]` of q's dtype; rotated in place unless `k_out` is given.
         v: `[T, Hkv, D]` of q's dtype, only read.
         cos_sin_cache: `[max_pos, rot]` of q's dtype, the cosines then the sines;
             None: no rotation.
         is_neox: Pairs are (i, i + rot / 2); if not, (2i, 2i + 1), as in GPT-J.
+        mrope_section: How many of the rot / 2 pairs turn by each row of positions
+            (time, height, width).
+        mrope_interleaved: The rows take turns, instead of following each other.
         q_weight: RMSNorm weight `[D]` of q's dtype or fp32; None: no norm.
         k_weight: As `q_weight`, for K.
         weight_offset: Added to both weights, in fp32 (1.0 for GemmaRMSNorm).
@@ -172,4 +178,6 @@ def rdna35_rope_cache(
         v_out,
         weight_offset,
         is_neox,
+        mrope_section,
+        mrope_interleaved,
     )
