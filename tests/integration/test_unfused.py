@@ -94,7 +94,6 @@ def layers(config: Any, kind: str) -> tuple[list[Any], list[str]]:
                 lambda p: 1 + 0.5 * torch.log(1 + torch.floor((p + 1.0) / 16)),  # Llama 4
                 lambda p: 1 + 0.5 * torch.log(1 + torch.floor(p / 0.75)),
                 lambda p: 1 + 0.5 * torch.log(1 + torch.floor(p / 16.5)),
-                lambda p: 1 + 0.5 * torch.log(1 + torch.floor(p / float("inf"))),
                 lambda p: 1 + p / 512 * torch.log(1 + torch.floor(p / 16)),
                 lambda p: 1 + 0.5 * torch.log(1 + torch.floor(p / (p + 1))),
                 lambda p: (1 + 0.5 * torch.log(1 + torch.floor(p / 16))).bfloat16(),
