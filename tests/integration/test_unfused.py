@@ -266,7 +266,7 @@ def test_other_gates_stay_as_they_are() -> None:
     made = layers(config, "other gates")[0][:-2]
     found = compiled(config, made)
     assert not found.fault, found.fault
-    assert found.served == [UNFUSED] * len(made)
+    assert found.served == [UNFUSED] * len(made), found.served
 
 
 @simulated()

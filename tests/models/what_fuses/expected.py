@@ -168,6 +168,7 @@ _WHOLE = {
         step3p7:Step3p7ForConditionalGeneration
         step_vl:StepVLForConditionalGeneration
         vllm.models.qwen4_exp:Qwen4ExpForCausalLM
+        vllm.models.qwen4_exp:Qwen4ExpForConditionalGeneration
     """,
     NORM_V: """
         diffusion_gemma:DiffusionGemmaForConditionalGeneration
@@ -317,7 +318,7 @@ _NONE = {
         minicpmv4_7:MiniCPMV4_7ForConditionalGeneration
         qwen3_5:Qwen3_5ForConditionalGeneration qwen3_5:Qwen3_5MoeForConditionalGeneration
         qwen3_5_mtp:Qwen3_5MTP qwen3_5_mtp:Qwen3_5MoeMTP
-        vllm.models.qwen4_exp:Qwen4ExpForConditionalGeneration vllm.models.qwen4_exp:Qwen4ExpMTP
+        vllm.models.qwen4_exp:Qwen4ExpMTP
     """,
     "Q is multiplied or projected again between projection and RoPE": """
         moondream3:Moondream3ForCausalLM
