@@ -128,9 +128,19 @@ for family, tokens, dtype, options in {keys}:
 """
 
 
+_AT_ONCE = 100  # keys in one process, whose code is one argument of its command
+
+
 def pack(keys: Sequence[Key], library: Path, scratch: Path) -> dict[Key, Packed]:
-    """Has the library launch each case in one process, and keeps what it launched."""
+    """Has the library launch each case, and keeps what it launched."""
     hip = standin.make(library, scratch)
+    packed: dict[Key, Packed] = {}
+    for first in range(0, len(keys), _AT_ONCE):
+        packed |= _pack(hip, keys[first : first + _AT_ONCE])
+    return packed
+
+
+def _pack(hip: standin.Standin, keys: Sequence[Key]) -> dict[Key, Packed]:
     listed = [(key.family, key.tokens, key.dtype, key.options) for key in keys]
     result = hip.run(_PACK.format(keys=listed), [hip.runtime("torch")[-1]])
     launches = result.named("hipModuleLaunchKernel")

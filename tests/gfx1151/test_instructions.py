@@ -545,7 +545,28 @@ VECTOR = (
         0,
         carry=True,
     ),
+    Case(
+        "v_cmp_ne_u16_e32 vcc_lo, v0.l, v2.h",
+        UU,
+        _bit(lambda a, b: a & M16 != b >> 16),
+        0,
+        carry=True,
+    ),
+    Case(
+        "v_cmp_ne_u16_e64 s12, v0.h, v2.l",
+        UU,
+        _bit(lambda a, b: a >> 16 != b & M16),
+        0,
+        carry=True,
+    ),
     Case("v_cmp_lt_f32_e64 s12, v0, v2", FF, _bit(_less), 0, carry=True),
+    Case(
+        "v_cmp_ngt_f32_e32 vcc_lo, v0, v2",
+        FF,
+        _bit(lambda a, b: not _less(b, a)),
+        0,
+        carry=True,
+    ),
     Case(
         "v_cmp_gt_f32_e64 s12, v0, -v2",
         FF,
