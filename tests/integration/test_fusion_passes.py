@@ -87,6 +87,21 @@ FUSED: dict[str, list[tuple[tuple[int, int, int], dict[str, Any], str]]] = {
         ((4, 1, 128), {"mrope": ([24, 20, 20], True), "norm": "rms"}, QK_NORM_MROPE),
         ((4, 1, 128), {"mrope": ([24, 20, 20], True), "norm": "rms"}, QK_NORM_MROPE),
     ],
+    "gated Q with M-RoPE": [
+        (
+            (8, 2, 256),
+            {
+                "mrope": ([11, 11, 10], True),
+                "norm": "gemma",
+                "gated": True,
+                "rotary_dim": 64,
+            },
+            QK_NORM_MROPE,
+        ),
+        ((4, 2, 64), {"mrope": ([7, 14, 11], False), "norm": "rms", "gated": True}, QK_NORM_MROPE),
+        ((8, 2, 64), {"mrope": ([14, 7, 11], True), "norm": "rms"}, QK_NORM_MROPE),
+        ((4, 2, 64), {"norm": "rms", "gated": True}, QK_NORM),
+    ],
     "M-RoPE of several shapes and sections": [
         ((8, 2, 64), {"mrope": ([7, 14, 11], False)}, MROPE),
         ((4, 1, 128), {"mrope": ([30, 21, 13], True)}, MROPE),

@@ -66,6 +66,9 @@ SHAPES = {
         4, 1, 128, 128, "rms", is_neox=False, mrope=((23, 19, 22), True)
     ),
     "gemma norm 8/2/256, rot 64": Shape(8, 2, 256, 64, "gemma", mrope=((13, 10, 9), True)),
+    "qwen3.5 of images 8/2/256, rot 64": Shape(
+        8, 2, 256, 64, "gemma", gated=True, mrope=((11, 9, 12), True)
+    ),
     "rope": Shape(4, 2, 64, 64),
     "scaled": Shape(4, 2, 64, 32, is_neox=False, q_scaling=(0.7, 9)),
     "norm": Shape(4, 2, 64, 64, "rms"),

@@ -122,9 +122,12 @@ _WHOLE = {
         bagel:BagelForConditionalGeneration
         bailing_moe:BailingMoeV2ForCausalLM
         bee:BeeForConditionalGeneration
+        clef_flash:ClefFlashForJointSchema
         clef_omni:ClefOmniForJointSchema
         colqwen3:ColQwen3Model
+        colqwen3_5:ColQwen3_5Model
         cosmos3:Cosmos3ForConditionalGeneration
+        d3:D3ForSequenceClassification
         exaone4_5_mtp:Exaone4_5_MTP
         exaone_moe_mtp:ExaoneMoeMTP
         funasr:FunASRForConditionalGeneration
@@ -133,6 +136,9 @@ _WHOLE = {
         gemma3_mm:Gemma3ForConditionalGeneration
         glm4_moe:Glm4MoeForCausalLM
         hy_v3:HYV3ForCausalLM
+        interns2_mobius:InternS2MobiusForConditionalGeneration
+        interns2_mobius:InternS2MobiusMTP
+        interns2_preview:InternS2PreviewForConditionalGeneration
         isaac:IsaacForConditionalGeneration
         jina:JinaEmbeddingsV5Model jina:JinaForRanking
         keye:KeyeForConditionalGeneration
@@ -143,6 +149,9 @@ _WHOLE = {
         lfm2_vl:Lfm2VLForConditionalGeneration
         lilicorr:LiLiCorrForCausalLM
         llava_onevision2:LlavaOnevision2ForConditionalGeneration
+        minicpm_ocr:MiniCPMOcrForConditionalGeneration
+        minicpmv4_6:MiniCPMV4_6ForConditionalGeneration
+        minicpmv4_7:MiniCPMV4_7ForConditionalGeneration
         molmo2:Molmo2ForConditionalGeneration
         moss_audio:MossAudioModel
         moss_transcribe_diarize:MossTranscribeDiarizeForConditionalGeneration
@@ -150,6 +159,10 @@ _WHOLE = {
         qianfan_ocr:QianfanOCRForConditionalGeneration
         qwen3:Qwen3ForCausalLM
         qwen3_5:Qwen3_5ForCausalLM qwen3_5:Qwen3_5MoeForCausalLM
+        qwen3_5:Qwen3_5ForConditionalGeneration
+        qwen3_5:Qwen3_5MoeForConditionalGeneration
+        qwen3_5_mtp:Qwen3_5MTP
+        qwen3_5_mtp:Qwen3_5MoeMTP
         qwen3_asr:Qwen3ASRForConditionalGeneration
         qwen3_asr_forced_aligner:Qwen3ASRForcedAlignerForTokenClassification
         qwen3_asr_realtime:Qwen3ASRRealtimeGeneration
@@ -307,17 +320,7 @@ _NONE = {
     "the gate lies before Q, K and V": """
         hrm_text:HrmTextForCausalLM
     """,
-    "M-RoPE of Q that comes with its gate": """
-        clef_flash:ClefFlashForJointSchema
-        colqwen3_5:ColQwen3_5Model
-        d3:D3ForSequenceClassification
-        interns2_mobius:InternS2MobiusForConditionalGeneration interns2_mobius:InternS2MobiusMTP
-        interns2_preview:InternS2PreviewForConditionalGeneration
-        minicpm_ocr:MiniCPMOcrForConditionalGeneration
-        minicpmv4_6:MiniCPMV4_6ForConditionalGeneration
-        minicpmv4_7:MiniCPMV4_7ForConditionalGeneration
-        qwen3_5:Qwen3_5ForConditionalGeneration qwen3_5:Qwen3_5MoeForConditionalGeneration
-        qwen3_5_mtp:Qwen3_5MTP qwen3_5_mtp:Qwen3_5MoeMTP
+    "M-RoPE of Q with its gate, which no pattern meets; why is not known yet": """
         vllm.models.qwen4_exp:Qwen4ExpMTP
     """,
     "Q is multiplied or projected again between projection and RoPE": """
