@@ -17,9 +17,10 @@ from scripts.bench.variants import Variant
 
 
 def serves(shape: Shape, tokens: int = 1) -> bool:
-    """Whether the kernel does the shape's work: no norm, RoPE of the whole head, D a power of 2."""
+    """Whether the kernel does the shape's work: no norm, RoPE of the whole head by one
+    position, D a power of 2, a bf16 cache."""
     power_of_two = shape.head_dim & (shape.head_dim - 1) == 0
-    return not shape.norm and shape.rot == shape.head_dim and power_of_two
+    return shape.is_plain and not shape.norm and shape.rot == shape.head_dim and power_of_two
 
 
 def aiter(folder: Path) -> Variant:

@@ -50,6 +50,12 @@ extern "C" __global__ void vllm_rotary(
 """
 
 
+def serves(shape: Shape, tokens: int) -> bool:
+    """Whether there is such a step: of more than FUSED_TOKENS, with the rotation that the kernel is
+    instantiated for above and a bf16 cache."""
+    return tokens > FUSED_TOKENS and shape.is_neox and shape.is_plain
+
+
 def rotary_source(original: str) -> str:
     """The device code of vLLM's pos_encoding_kernels.cu, without torch's headers, and an entry."""
     device_code = original.partition("\nvoid rotary_embedding(")[0]
@@ -85,8 +91,5 @@ def defaults(folder: Path, modules: vllm_modules.VllmModules) -> Variant:
             k_cache, v_cache = i.kv_cache.transpose(1, 2).split(s.head_dim, dim=-1)
             write_cache(k, v, k_cache, v_cache, i.slot_mapping, "auto", one, one)
         return q, k
-
-    def serves(shape: Shape, tokens: int) -> bool:
-        return tokens > FUSED_TOKENS and shape.is_neox  # as the kernel is instantiated above
 
     return Variant(NAME, outputs, outputs, allowed=4, serves=serves)

@@ -10,17 +10,21 @@ from scripts.bench.shapes import Shape
 BLOCK_SIZE = 16
 MAX_POSITIONS = 4096
 EPS = 1e-6
+K_SCALE, V_SCALE = 0.0311, 0.0173  # of an fp8 cache: no powers of two, nothing past its range
+# From a row of M-RoPE's positions to the next: vLLM's buffer of 8192 tokens, and one more.
+_POSITIONS_ROW = 8193
 _SEQUENCES = 32  # at most; more tokens than that are several a sequence
 _CACHE_BYTES = 2 << 30  # of the paged cache, where a case does not need more
 
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """One set of tensors: bf16, with int64 positions and slots [T].
+    """One set of tensors: bf16, with int64 positions and slots [T]; M-RoPE's positions are [3, T].
 
     qkv [T, row]: Q (with its gates), K and V of a token in a row. q [T, Hq, D], k and v
     [T, Hkv, D] are views of it; q_out and k_out contiguous destinations. kv_cache
-    [blocks, Hkv, 16, 2 * D], contiguous: K then V of a head.
+    [blocks, Hkv, 16, 2 * D], contiguous: K then V of a head; where it is fp8, k_scale and v_scale
+    are fp32 [1].
     """
 
     shape: Shape
@@ -30,6 +34,8 @@ class Inputs:
     q_weight: torch.Tensor | None
     k_weight: torch.Tensor | None
     kv_cache: torch.Tensor
+    k_scale: torch.Tensor | None
+    v_scale: torch.Tensor | None
     slot_mapping: torch.Tensor
     q_out: torch.Tensor
     k_out: torch.Tensor
@@ -64,7 +70,7 @@ def first_tokens(inputs: Inputs, tokens: int) -> Inputs:
     """The same tensors, of the first tokens alone."""
     return dataclasses.replace(
         inputs,
-        positions=inputs.positions[:tokens],
+        positions=inputs.positions[..., :tokens],
         qkv=inputs.qkv[:tokens],
         slot_mapping=inputs.slot_mapping[:tokens],
         q_out=inputs.q_out[:tokens],
@@ -75,7 +81,16 @@ def first_tokens(inputs: Inputs, tokens: int) -> Inputs:
 def set_bytes(shape: Shape, tokens: int) -> int:
     """About how many bytes one set takes beside the cache."""
     read, written = shape.bytes_moved(tokens)
-    return 2 * read + 2 * written + 2 * MAX_POSITIONS * shape.rot
+    rows = 24 * _POSITIONS_ROW if shape.mrope_section else 0
+    return 2 * read + 2 * written + 2 * MAX_POSITIONS * shape.rot + rows
+
+
+def split_positions(positions: torch.Tensor) -> torch.Tensor:
+    """Positions [3, T] for M-RoPE of tokens [T], in rows as far apart as vLLM's: each token that
+    of a frame, and another row and column."""
+    tokens = positions.shape[0]
+    held = positions.new_zeros((3, max(tokens + 1, _POSITIONS_ROW)))[:, :tokens]
+    return held.copy_(torch.stack([positions, positions // 3 + 1, positions // 7 + 2]))
 
 
 def make_weights(shape: Shape, device: torch.device) -> tuple[torch.Tensor, torch.Tensor] | None:
@@ -106,10 +121,14 @@ def make_sets(
     blocks_each = (context + BLOCK_SIZE + each) // BLOCK_SIZE + 1
     needed = sequences * blocks_each
     row = 2 * shape.head_dim
-    block_bytes = 2 * shape.num_kv_heads * BLOCK_SIZE * row
+    dtype = torch.float8_e4m3fn if shape.fp8 else torch.bfloat16
+    block_bytes = dtype.itemsize * shape.num_kv_heads * BLOCK_SIZE * row
     blocks = max(needed, min(count * needed, _CACHE_BYTES // block_bytes))
     kv_cache = torch.zeros(
-        (blocks, shape.num_kv_heads, BLOCK_SIZE, row), dtype=torch.bfloat16, device=device
+        (blocks, shape.num_kv_heads, BLOCK_SIZE, row), dtype=dtype, device=device
+    )
+    k_scale, v_scale = (
+        torch.tensor([scale], device=device) if shape.fp8 else None for scale in (K_SCALE, V_SCALE)
     )
     width = (
         shape.num_q_heads * (2 if shape.gated else 1) + 2 * shape.num_kv_heads
@@ -132,12 +151,14 @@ def make_sets(
         sets.append(
             Inputs(
                 shape=shape,
-                positions=positions,
+                positions=split_positions(positions) if shape.mrope_section else positions,
                 qkv=normal(tokens, width),
                 cos_sin_cache=table.clone(),
                 q_weight=q_weight,
                 k_weight=k_weight,
                 kv_cache=kv_cache,
+                k_scale=k_scale,
+                v_scale=v_scale,
                 slot_mapping=block * BLOCK_SIZE + positions % BLOCK_SIZE,
                 q_out=normal(tokens, shape.num_q_heads, shape.head_dim),
                 k_out=normal(tokens, shape.num_kv_heads, shape.head_dim),

@@ -52,7 +52,7 @@ def run(
         needed = set(names)
         if not aiter.serves(shape):
             needed -= {"aiter"}
-        if tokens <= defaults.FUSED_TOKENS:
+        if not defaults.serves(shape, tokens):
             needed -= {defaults.NAME}
         return (
             cell is not None
@@ -105,7 +105,7 @@ def _left_out(what: str) -> None:
 
 def _line(cell: Cell) -> str:
     """A cell in one line: warm/cold us of each variant."""
-    fields = [f"{cell.shape:16} ctx={cell.context:<5} T={cell.tokens:<5}"]
+    fields = [f"{cell.shape:19} ctx={cell.context:<5} T={cell.tokens:<5}"]
     for name in (*VARIANTS, "empty", "load", "move"):
         warm, cold = cell.time("warm", name), cell.time("cold", name)
         if warm is not None and cold is not None:

@@ -15,7 +15,8 @@ class Shape:
 
     norm: "" (none), "rms" (RMSNorm of q and k) or "gemma" (GemmaRMSNorm: weight offset 1).
     gated: each Q head is followed by its gate in memory. is_neox: RoPE's pairs are (i, i + rot/2),
-    else (2i, 2i + 1).
+    else (2i, 2i + 1). mrope_section: M-RoPE, with so many pairs for each of three rows of
+    positions, one section after another or mrope_interleaved. fp8: a float8_e4m3fn cache.
     """
 
     num_q_heads: int
@@ -25,18 +26,29 @@ class Shape:
     rotary_dim: int = 0  # 0: all of the head
     gated: bool = False
     is_neox: bool = True
+    mrope_section: tuple[int, int, int] | None = None
+    mrope_interleaved: bool = False
+    fp8: bool = False
 
     @property
     def name(self) -> str:
         """32/8/128+norm: heads of Q, heads of K, head size, and the kind."""
         kind = "gated" if self.gated else "norm" if self.norm else "rope"
         kind = kind if self.is_neox else "pairs"
+        if self.mrope_section:
+            kind = "norm+mrope" if self.norm else "mrope"
+        kind = f"{kind}+fp8" if self.fp8 else kind
         return f"{self.num_q_heads}/{self.num_kv_heads}/{self.head_dim}+{kind}"
 
     @property
     def rot(self) -> int:
         """Rotated elements of a head."""
         return self.rotary_dim or self.head_dim
+
+    @property
+    def is_plain(self) -> bool:
+        """One position a token, and a cache of the activations' dtype."""
+        return self.mrope_section is None and not self.fp8
 
     def bytes_moved(self, tokens: int) -> tuple[int, int]:
         """Bytes of activations read, and written: Q, K, and the cache's K and V.
@@ -45,7 +57,8 @@ class Shape:
         """
         head = 2 * self.head_dim * tokens
         read = (self.num_q_heads + 2 * self.num_kv_heads) * head
-        written = (self.num_q_heads + 3 * self.num_kv_heads) * head
+        cached = 2 * self.num_kv_heads * head // (2 if self.fp8 else 1)
+        written = (self.num_q_heads + self.num_kv_heads) * head + cached
         return read, written
 
 
@@ -57,6 +70,9 @@ SHAPES = (
     Shape(8, 2, 256, norm="gemma", rotary_dim=64, gated=True),  # Qwen3.5
     Shape(32, 8, 128, is_neox=False),  # Cohere
     Shape(32, 2, 128, rotary_dim=64, is_neox=False),  # GLM-4
+    Shape(28, 4, 128, mrope_section=(16, 24, 24)),  # Qwen2.5-VL
+    Shape(32, 8, 128, norm="rms", mrope_section=(24, 20, 20), mrope_interleaved=True),  # Qwen3-VL
+    *(Shape(32, 8, 128, norm=norm, fp8=True) for norm in ("", "rms")),
 )
 
 

@@ -39,6 +39,8 @@ VLLM = (
     "model_executor/layers/layernorm.py",
     "model_executor/layers/rotary_embedding/base.py",
     "model_executor/layers/rotary_embedding/common.py",
+    "model_executor/layers/rotary_embedding/mrope.py",
+    "model_executor/layers/rotary_embedding/yarn_scaling_rope.py",
     "v1/attention/ops/triton_reshape_and_cache_flash.py",
 )
 VLLM_CSRC = ("pos_encoding_kernels.cu",)

@@ -53,6 +53,8 @@ def target_of(shape: str, tokens: int) -> Target | None:
     """The target of a shape at T; None where there is none."""
     if shape.endswith("+pairs"):
         return Target(over_unfused=1.5) if tokens in (1, 8, 32) else None
+    if shape.endswith(("+mrope", "+fp8")):
+        return Target(over_unfused=1.5) if tokens <= 32 else None
     normed = not shape.endswith("+rope")
     if tokens in (1, 8, 32):
         multiple = 1.2 if tokens == 1 else 1.3

@@ -21,7 +21,7 @@ _TRACED_TOKENS = 2048
 _numbers = itertools.count()
 
 
-# (qkv [T, row], positions [T], cos/sin table) -> q [T, Hq, D], k and v [T, Hkv, D]
+# (qkv [T, row], positions [T] or [3, T], cos/sin table) -> q [T, Hq, D], k and v [T, Hkv, D]
 Prologue = Callable[
     [torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 ]
@@ -36,8 +36,8 @@ def prologue(
 ) -> Prologue:
     """A layer's code between the qkv projection and attention, as vLLM's models have it.
 
-    Returns a function of (qkv [T, row], positions [T], cos/sin table) giving q [T, Hq, D], k and v
-    [T, Hkv, D]; without `rotates`, from before RoPE.
+    Returns a function of (qkv [T, row], positions [T] or [3, T], cos/sin table) giving q
+    [T, Hq, D], k and v [T, Hkv, D]; without `rotates`, from before RoPE.
     """
     head_dim = shape.head_dim
     q_size, kv_size = shape.num_q_heads * head_dim, shape.num_kv_heads * head_dim
@@ -50,6 +50,7 @@ def prologue(
         norm = norm.to(device=weight.device, dtype=weight.dtype)
         norm.load_state_dict({"weight": weight})
         norms.append(norm)
+    rotate = _by_sections(modules, shape) if shape.mrope_section else modules.rotate
 
     def run(
         qkv: torch.Tensor, positions: torch.Tensor, table: torch.Tensor
@@ -64,11 +65,58 @@ def prologue(
             q = norms[0](q.view(q.shape[0], -1, head_dim)).view(q.shape)
             k = norms[1](k.view(k.shape[0], -1, head_dim)).view(k.shape)
         if rotates:
-            q, k = modules.rotate(positions, q, k, head_dim, shape.rot, table, shape.is_neox)
+            q, k = rotate(positions, q, k, head_dim, shape.rot, table, shape.is_neox)
         heads = (-1, head_dim)
         return q.unflatten(-1, heads), k.unflatten(-1, heads), v.unflatten(-1, heads)
 
     return run
+
+
+class _OfTable:
+    """An MRotaryEmbedding whose cos_sin_cache is a table that comes with the call, for what its
+    forward_native reads of a module: each set of tensors has a table of its own."""
+
+    def __init__(self, module: torch.nn.Module, table: torch.Tensor) -> None:
+        self.table = table
+        self.mrope_section = module.mrope_section
+        self.mrope_interleaved = module.mrope_interleaved
+        self.head_size = module.head_size
+        self.rotary_dim = module.rotary_dim
+        self.apply_rotary_emb = module.apply_rotary_emb
+
+    def _match_cos_sin_cache_dtype(self, query: torch.Tensor) -> torch.Tensor:
+        return self.table
+
+
+def _by_sections(
+    modules: vllm_modules.VllmModules, shape: Shape
+) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    """M-RoPE of a shape, with the arguments of `modules.rotate` but for positions [3, T]."""
+    assert shape.mrope_section
+    module = modules.MRotaryEmbedding(
+        shape.head_dim,
+        shape.rot,
+        1,  # position: its own table is not looked at
+        1e4,
+        shape.is_neox,
+        torch.bfloat16,
+        mrope_section=list(shape.mrope_section),
+        mrope_interleaved=shape.mrope_interleaved,
+    )
+    forward = modules.MRotaryEmbedding.forward_native
+
+    def rotate(
+        positions: torch.Tensor,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        head_dim: int,
+        rot: int,
+        table: torch.Tensor,
+        is_neox: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return forward(_OfTable(module, table), positions, q, k)
+
+    return rotate
 
 
 def compiled(function: Prologue, qkv: torch.Tensor, *arguments: torch.Tensor) -> Prologue:
@@ -86,9 +134,16 @@ def compiled(function: Prologue, qkv: torch.Tensor, *arguments: torch.Tensor) ->
     )
     positions, *others = arguments
     many = qkv[:1].expand(_TRACED_TOKENS, -1).contiguous()
-    many_positions = positions[:1].expand(_TRACED_TOKENS).contiguous()
-    for tensor in (many, many_positions):
-        torch._dynamo.mark_dynamic(tensor, 0)
+    # In rows as far apart as the given ones'.
+    many_positions = torch.empty_strided(
+        (*positions.shape[:-1], _TRACED_TOKENS),
+        positions.stride(),
+        dtype=positions.dtype,
+        device=positions.device,
+    )
+    many_positions.copy_(positions[..., :1].expand(many_positions.shape))
+    torch._dynamo.mark_dynamic(many, 0)
+    torch._dynamo.mark_dynamic(many_positions, positions.dim() - 1)
     result(many, many_positions, *others)
     return result
 
@@ -106,11 +161,17 @@ def unfused(modules: vllm_modules.VllmModules) -> Variant:
 
     one = torch.ones(1, device="cuda")
 
+    def write(i: Inputs, k: torch.Tensor, v: torch.Tensor) -> None:
+        k_cache, v_cache = i.kv_cache.transpose(1, 2).split(i.shape.head_dim, dim=-1)
+        if i.shape.fp8:
+            write_cache(k, v, k_cache, v_cache, i.slot_mapping, "fp8", i.k_scale, i.v_scale)
+        else:
+            write_cache(k, v, k_cache, v_cache, i.slot_mapping, "auto", one, one)
+
     def outputs(i: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
         with torch.no_grad():
             q, k, v = of_shape(i.shape)(i.qkv, i.positions, i.cos_sin_cache)
-            k_cache, v_cache = i.kv_cache.transpose(1, 2).split(i.shape.head_dim, dim=-1)
-            write_cache(k, v, k_cache, v_cache, i.slot_mapping, "auto", one, one)
+            write(i, k, v)
         return q, k
 
     return Variant("unfused", outputs, outputs, allowed=4)

@@ -55,6 +55,8 @@ def arguments(i: Inputs) -> tuple[object, ...]:
         *(False, EPS, 0, 0.0, 0, i.kv_cache, i.slot_mapping, i.q_out, i.k_out, None),
         1.0 if i.shape.norm == "gemma" else 0.0,
         i.shape.is_neox,
+        list(i.shape.mrope_section) if i.shape.mrope_section else None,
+        *(i.shape.mrope_interleaved, i.k_scale, i.v_scale),
     )
 
 

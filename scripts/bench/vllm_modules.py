@@ -20,12 +20,14 @@ import torch
 @dataclasses.dataclass(frozen=True)
 class VllmModules:
     """RMSNorm and GemmaRMSNorm: modules on x [..., D]. rotate: RotaryEmbedding's plain function of
-    (positions [T], q [T, Hq * D], k [T, Hkv * D], D, rot, table, is_neox). write_cache: the Triton
-    writer of (k, v [T, Hkv, D], k cache, v cache [blocks, block, Hkv, D], slots [T], ...)."""
+    (positions [T], q [T, Hq * D], k [T, Hkv * D], D, rot, table, is_neox). MRotaryEmbedding: a
+    module on (positions [3, T], q, k). write_cache: the Triton writer of (k, v [T, Hkv, D],
+    k cache, v cache [blocks, block, Hkv, D], slots [T], ...)."""
 
     RMSNorm: type[torch.nn.Module]
     GemmaRMSNorm: type[torch.nn.Module]
     rotate: Callable[..., tuple[torch.Tensor, torch.Tensor]]
+    MRotaryEmbedding: Any
     write_cache: Callable[..., None] | None
 
 
@@ -57,8 +59,14 @@ def load(folder: Path) -> VllmModules:
     layers = "vllm.model_executor.layers"
     norms = importlib.import_module(f"{layers}.layernorm")
     rotary = importlib.import_module(f"{layers}.rotary_embedding.base")
+    write_cache = _writer()  # M-RoPE's file names Triton too
+    sections = importlib.import_module(f"{layers}.rotary_embedding.mrope")
     return VllmModules(
-        norms.RMSNorm, norms.GemmaRMSNorm, rotary.RotaryEmbedding.forward_static, _writer()
+        norms.RMSNorm,
+        norms.GemmaRMSNorm,
+        rotary.RotaryEmbedding.forward_static,
+        sections.MRotaryEmbedding,
+        write_cache,
     )
 
 
@@ -73,6 +81,8 @@ def _writer() -> Callable[..., None] | None:
     try:
         triton = importlib.import_module("triton")
     except ModuleNotFoundError:
+        without = types.SimpleNamespace(jit=lambda function: function)
+        _stand_in("vllm.triton_utils", triton=without, tl=types.SimpleNamespace(constexpr=object))
         return None
     _stand_in("vllm.triton_utils", triton=triton, tl=importlib.import_module("triton.language"))
     module = importlib.import_module("vllm.v1.attention.ops.triton_reshape_and_cache_flash")
@@ -92,6 +102,7 @@ def _stand_in_for_the_rest() -> None:
         is_out_of_tree=lambda: False,
         is_fp8_fnuz=lambda: False,
         fp8_dtype=lambda: torch.float8_e4m3fn,
+        has_device_capability=_has_capability,
     )
     _stand_in("vllm.config", get_cached_compilation_config=lambda: configuration, __path__=[])
     # Imported with every module, and looked at by those alone that compile themselves.
@@ -121,8 +132,14 @@ def _stand_in_for_the_rest() -> None:
     _stand_in(
         "vllm.v1.kv_cache_interface",
         KVQuantMode=enum.Enum("KVQuantMode", "NONE"),
-        is_quantized_kv_cache=lambda dtype: False,
+        is_quantized_kv_cache=lambda dtype: dtype.startswith("fp8"),
     )
+
+
+def _has_capability(wanted: int) -> bool:
+    """Whether the GPU's version, 90 for sm_90 and 115 for gfx1151, is at least what is wanted."""
+    major, minor = torch.cuda.get_device_capability()
+    return 10 * major + minor >= wanted
 
 
 def _not_called(*arguments: object, **named: object) -> None:

@@ -107,6 +107,11 @@ def test_moving_is_the_fastest_of_its_launches() -> None:
         ("32/8/128+pairs", 8, {"ours": 1.0, "unfused": 1.5, "load": 0.1}, True),
         ("32/8/128+pairs", 8, {"ours": 1.0, "unfused": 1.49, "load": 1.0}, False),
         ("32/8/128+pairs", 256, {"ours": 1.0, "unfused": 9.0, "move_a": 1.0}, None),
+        # M-RoPE and an fp8 cache: the same at up to 32 tokens.
+        ("28/4/128+mrope", 1, {"ours": 1.0, "unfused": 1.5, "load": 0.1}, True),
+        ("32/8/128+norm+mrope", 32, {"ours": 1.0, "unfused": 1.49, "load": 1.0}, False),
+        ("32/8/128+rope+fp8", 4, {"ours": 1.0, "unfused": 1.5, "load": 0.1}, True),
+        ("32/8/128+norm+fp8", 64, {"ours": 1.0, "unfused": 9.0, "load": 1.0}, None),
         # Batches: by the bytes.
         ("32/8/128+norm", 256, {"ours": 1.0, "unfused": 1.75, "move_a": 0.5}, True),
         ("32/8/128+norm", 256, {"ours": 1.0, "unfused": 1.7, "move_a": 0.5}, False),
@@ -175,3 +180,19 @@ def test_bytes_moved_are_those_of_the_activations() -> None:
     (shape,) = choose_shapes("14/2/64+norm")
     heads_read, heads_written = 14 + 2 + 2, 14 + 2 + 2 + 2
     assert shape.bytes_moved(3) == (3 * heads_read * 64 * 2, 3 * heads_written * 64 * 2)
+
+
+def test_an_element_of_an_fp8_cache_is_one_byte() -> None:
+    (shape,) = choose_shapes("32/8/128+norm+fp8")
+    read, written = (32 + 8 + 8) * 128 * 2, (32 + 8) * 128 * 2 + (8 + 8) * 128
+    assert shape.bytes_moved(3) == (3 * read, 3 * written)
+
+
+def test_names_say_what_a_shape_has() -> None:
+    assert [shape.name for shape in SHAPES if not shape.is_plain] == [
+        "28/4/128+mrope",
+        "32/8/128+norm+mrope",
+        "32/8/128+rope+fp8",
+        "32/8/128+norm+fp8",
+    ]
+    assert len({shape.name for shape in SHAPES}) == len(SHAPES)

@@ -11,7 +11,7 @@ import torch
 
 from scripts import paths
 from scripts.bench import aiter, defaults, inputs, sources, variants
-from scripts.bench.shapes import SHAPES, Shape
+from scripts.bench.shapes import SHAPES, Shape, choose_shapes
 from scripts.errors import Fault
 
 CPU = torch.device("cpu")
@@ -25,18 +25,9 @@ def test_op_passes_the_check_of_the_bench(op_library: Path, shape: Shape) -> Non
             ours.verify(one)
 
 
-@pytest.mark.parametrize("wrong", ["positions", "k_weight", "slot_mapping", "v"])
-def test_check_refuses_wrong_results(op_library: Path, wrong: str) -> None:
+def refused(op_library: Path, one: inputs.Inputs, **changed: object) -> None:
+    """Asserts that the check lets the op pass on a set, and not with one of its tensors changed."""
     ours = variants.ours(op_library)
-    shape = next(shape for shape in SHAPES if shape.norm == "rms")
-    (one,) = inputs.make_sets(shape, 4, 128, 1, CPU)
-    assert one.k_weight is not None
-    changed = {
-        "positions": {"positions": one.positions + 1},
-        "k_weight": {"k_weight": one.q_weight},
-        "slot_mapping": {"slot_mapping": one.slot_mapping.flip(0)},
-        "v": {"qkv": torch.cat([one.qkv[:, :-1], 2 * one.qkv[:, -1:]], -1)},
-    }[wrong]
     other = dataclasses.replace(one, **changed)  # type: ignore[arg-type]
 
     def outputs(i: inputs.Inputs) -> tuple[torch.Tensor, torch.Tensor]:
@@ -46,6 +37,48 @@ def test_check_refuses_wrong_results(op_library: Path, wrong: str) -> None:
     with pytest.raises(Fault, match="ours is not timed"):
         dataclasses.replace(ours, outputs=outputs).verify(one)
     ours.verify(one)
+
+
+@pytest.mark.parametrize("wrong", ["positions", "k_weight", "slot_mapping", "v"])
+def test_check_refuses_wrong_results(op_library: Path, wrong: str) -> None:
+    shape = next(shape for shape in SHAPES if shape.norm == "rms")
+    (one,) = inputs.make_sets(shape, 4, 128, 1, CPU)
+    assert one.k_weight is not None
+    changed = {
+        "positions": {"positions": one.positions + 1},
+        "k_weight": {"k_weight": one.q_weight},
+        "slot_mapping": {"slot_mapping": one.slot_mapping.flip(0)},
+        "v": {"qkv": torch.cat([one.qkv[:, :-1], 2 * one.qkv[:, -1:]], -1)},
+    }[wrong]
+    refused(op_library, one, **changed)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["28/4/128+mrope", "32/8/128+norm+mrope"])
+@pytest.mark.parametrize("row", [0, 1, 2])
+def test_check_refuses_a_wrong_row_of_positions(op_library: Path, name: str, row: int) -> None:
+    (one,) = inputs.make_sets(choose_shapes(name)[0], 4, 128, 1, CPU)
+    positions = one.positions.clone()
+    positions[row] += 100  # the slow pairs turn too little by less
+    refused(op_library, one, positions=positions)
+
+
+@pytest.mark.parametrize("name", ["k_scale", "v_scale"])
+def test_check_refuses_a_wrong_scale(op_library: Path, name: str) -> None:
+    (one,) = inputs.make_sets(choose_shapes("32/8/128+rope+fp8")[0], 4, 128, 1, CPU)
+    refused(op_library, one, **{name: getattr(one, name) * 1.05})
+
+
+def test_check_refuses_the_sections_of_another_layout(op_library: Path) -> None:
+    (one,) = inputs.make_sets(choose_shapes("32/8/128+norm+mrope")[0], 4, 128, 1, CPU)
+    refused(op_library, one, shape=dataclasses.replace(one.shape, mrope_interleaved=False))
+
+
+def test_m_rope_has_three_rows_of_positions_as_vllm_keeps_them() -> None:
+    for tokens in (1, 33):
+        for one in inputs.make_sets(choose_shapes("28/4/128+mrope")[0], tokens, 1024, 2, CPU):
+            assert one.positions.shape == (3, tokens) and one.positions.stride() == (8193, 1)
+            assert all(len(set(column)) == 3 for column in one.positions.T.tolist())
+            assert one.positions.max() < inputs.MAX_POSITIONS
 
 
 def test_sets_have_memory_and_slots_of_their_own() -> None:
@@ -71,6 +104,12 @@ def test_aiter_serves_whole_heads_of_a_power_of_two_without_the_norm() -> None:
     ]
 
 
+def test_defaults_serve_large_steps_of_one_position_and_a_cache_of_bf16() -> None:
+    served = [shape for shape in SHAPES if defaults.serves(shape, 257)]
+    assert served == [shape for shape in SHAPES if shape.is_plain and shape.is_neox]
+    assert not any(defaults.serves(shape, 256) for shape in SHAPES)
+
+
 def test_vllm_s_rotary_kernel_is_taken_from_its_source(checkout: Path, tmp_path: Path) -> None:
     file = Path(vllm_files(checkout, tmp_path)) / "csrc" / "pos_encoding_kernels.cu"
     original = file.read_text(encoding="utf-8")
@@ -92,7 +131,8 @@ compiling = sys.argv[2] == "compiled"
 modules = vllm_modules.load(Path(sys.argv[1]))
 unfused.OPTIONS = {}  # combo kernels are not for the CPU
 worst, cpu = {}, torch.device("cpu")
-for shape in SHAPES[1::5] if compiling else SHAPES:
+some = [s for i, s in enumerate(SHAPES) if i % 5 == 1 or s.mrope_section]
+for shape in some if compiling else SHAPES:
     function = unfused.prologue(modules, shape, inputs.make_weights(shape, cpu))
     with torch.no_grad():
         if compiling:
@@ -148,7 +188,8 @@ def test_unfused_modules_do_the_op_s_work(checkout: Path, tmp_path: Path) -> Non
 def test_one_compiled_graph_serves_every_number_of_tokens(checkout: Path, tmp_path: Path) -> None:
     found = run(UNFUSED, vllm_files(checkout, tmp_path), "compiled")
     worst = found["worst"]
-    assert isinstance(worst, dict) and len(worst) == len(SHAPES[1::5])
+    assert isinstance(worst, dict) and len(worst) == 6
+    assert worst.keys() >= {shape.name for shape in SHAPES if shape.mrope_section}
     assert max(worst.values()) <= 2, worst
     assert found["graphs"] == len(worst)
 
