@@ -240,8 +240,12 @@ constexpr Kernel kKernels[] = {RDNA35_KERNELS(RDNA35_ROW)};
 #undef RDNA35_ROW
 
 // The pairs of a lane that end a batch of this many heads of Q, K and V
-// soonest, of any head size, as measured.
-int pairs_for(int64_t heads) { return heads < 1024 ? 2 : heads < 4096 ? 4 : 8; }
+// soonest, of any head size, as measured. With the extras, which take a lane
+// longer the more pairs it has, the lines cross later.
+int pairs_for(int64_t heads, bool extended) {
+  if (extended) heads /= 2;
+  return heads < 1024 ? 2 : heads < 4096 ? 4 : 8;
+}
 
 // The index in kKernels: the widest of at most `pairs` that `allowed` admits,
 // else the narrowest that it admits.
@@ -674,13 +678,18 @@ RopeCacheLaunch check_rope_cache(const RopeCacheArgs& args) {
   const int64_t heads_in_all = q_heads.heads + 2 * num_kv_heads;
   const bool adjacent = !args.is_neox && args.cos_sin_cache;
   const bool extended = fp8 || args.mrope_section;
-  launch.kernel = -1;
-  if (!adjacent && !extended) {
-    launch.kernel = kernel_index(dtype, head_dim, normed,
-                                 pairs_for(tokens * heads_in_all), vectors);
-    if (launch.kernel >= 0) p.flags |= kVectors;
-  }
-  if (launch.kernel < 0) {
+  // With vectors, the kernel that the size of the batch asks for; without, or
+  // for adjacent pairs, the narrowest.
+  const auto allowed = [&](int pairs) {
+    return vectors(pairs) && !adjacent &&
+           (!extended || has_extended_vectors(head_dim, pairs));
+  };
+  launch.kernel =
+      kernel_index(dtype, head_dim, normed,
+                   pairs_for(tokens * heads_in_all, extended), allowed);
+  if (launch.kernel >= 0) {
+    p.flags |= extended ? kExtendedVectors : kVectors;
+  } else {
     launch.kernel =
         kernel_index(dtype, head_dim, normed, 0, [](int) { return true; });
     if (adjacent) p.flags |= kAdjacentPairs;

@@ -43,8 +43,10 @@ constexpr int power_of_two_from(int n) {
 // vectors of pairs whose elements are adjacent, or one by one.
 enum Access { kOfHalves, kOfPairs, kOneByOne };
 
-// One kernel, with one access.
-template <class T, int kHeadDim, bool kNormed, int kPairs, Access kAccess>
+// One kernel, with one access; extended, with what few launches need: M-RoPE
+// and a quantized cache, which so cost the others nothing.
+template <class T, int kHeadDim, bool kNormed, int kPairs, Access kAccess,
+          bool kExtended>
 struct RopeCache {
   static constexpr int kHeadPairs = kHeadDim / 2;
   // Lanes of a head, idle ones included: for D = 96 a quarter of them is.
@@ -54,12 +56,11 @@ struct RopeCache {
   static constexpr uint32_t kBytes = 2;              // of an activation
   static constexpr bool kNarrowest = is_narrowest(kHeadDim, kPairs);
   static constexpr bool kVectors = kAccess != kOneByOne;
-  // What few launches need, M-RoPE and a quantized cache, costs the others
-  // nothing.
-  static constexpr bool kExtended = kAccess == kOneByOne;
   static constexpr bool kHasPairs = kNarrowest && has_vectors_of_pairs(kPairs);
   static_assert(kHeadPairs % kPairs == 0 && kLanes <= kWaveSize);
+  static constexpr bool kHasExtended = has_extended_vectors(kHeadDim, kPairs);
   static_assert(kAccess == kOfHalves || kNarrowest);
+  static_assert(!kExtended || kNarrowest || kHasExtended);
 
   struct Halves {
     Words<kWords> half[2];  // the first and second elements of the pairs
@@ -159,11 +160,11 @@ struct RopeCache {
 
   // A lane's 16-bit elements at two places, which are whole vectors or given
   // one by one, by functions from the pair to the offset in bytes.
-  template <class First, class Second>
+  template <bool kWhole, class First, class Second>
   static RDNA35_DEVICE Halves load_halves(const void* base, First first,
                                           Second second) {
     Halves x;
-    if constexpr (kVectors) {
+    if constexpr (kWhole) {
       x.half[0] = load_words<kWords>(base, first(0));
       x.half[1] = load_words<kWords>(base, second(0));
     } else {
@@ -184,7 +185,7 @@ struct RopeCache {
 
   static RDNA35_DEVICE Halves load_pairs(const void* base, uint32_t bytes,
                                          int pair, Pairing by) {
-    return load_halves(
+    return load_halves<kVectors>(
         base, [=](int i) { return bytes + kBytes * first_of(pair + i, by); },
         [=](int i) { return bytes + kBytes * second_of(pair + i, by); });
   }
@@ -285,8 +286,9 @@ struct RopeCache {
       const int turned = pair + i < rot_half ? pair + i : 0;
       return rows.of(turned) + kBytes * turned;
     };
-    return load_halves(rows.base, cos,
-                       [=](int i) { return cos(i) + kBytes * rot_half; });
+    return load_halves < kVectors && !kExtended > (rows.base, cos, [=](int i) {
+             return cos(i) + kBytes * rot_half;
+           });
   }
 
   static RDNA35_DEVICE WideHalves load_weight(const void* weight, bool fp32,
@@ -497,13 +499,18 @@ struct RopeCache {
     // instructions would be the most of a kernel.
     RDNA35_LOOP
     for (int i = 0; i < 2 * kPairs; i += 2) {
-      RDNA35_UNROLL
-      for (int j = 0; j < 2; ++j) {
-        const uint32_t at = i < kPairs ? first_of(pair + i + j, by)
-                                       : second_of(pair + i + j - kPairs, by);
-        const float value = element(x.half[0].w, j);
-        store(row, bytes + at,
-              static_cast<uint8_t>(to_fp8(format, divide(value, by_scale))));
+      const auto at = [=](int j) {
+        return bytes + (i < kPairs ? first_of(pair + i + j, by)
+                                   : second_of(pair + i + j - kPairs, by));
+      };
+      const auto code = [&](int j) {
+        return to_fp8(format, divide(element(x.half[0].w, j), by_scale));
+      };
+      if constexpr (kVectors) {
+        store(row, at(0), static_cast<uint16_t>(code(0) | code(1) << 8));
+      } else {
+        store(row, at(0), static_cast<uint8_t>(code(0)));
+        store(row, at(1), static_cast<uint8_t>(code(1)));
       }
       RDNA35_UNROLL
       for (int w = 1; w < kPairs; ++w) {
@@ -707,17 +714,23 @@ RDNA35_DEVICE void rope_cache_wave(const RopeCacheParams& p,
   const int64_t slot =
       load_uniform(p.slot_mapping, token < p.num_mapped ? token : 0);
   if (wave >= p.num_waves) return;
-  using OfHalves = RopeCache<T, kHeadDim, kNormed, kPairs, kOfHalves>;
+  using OfHalves = RopeCache<T, kHeadDim, kNormed, kPairs, kOfHalves, false>;
   constexpr bool kNarrowest = OfHalves::kNarrowest;
   constexpr bool kHasPairs = OfHalves::kHasPairs;
-  using OfPairs =
-      RopeCache<T, kHeadDim, kNormed, kPairs, kHasPairs ? kOfPairs : kOfHalves>;
+  constexpr bool kHasExtended = OfHalves::kHasExtended;
+  using OfPairs = RopeCache<T, kHeadDim, kNormed, kPairs,
+                            kHasPairs ? kOfPairs : kOfHalves, false>;
+  using Extended =
+      RopeCache<T, kHeadDim, kNormed, kPairs, kOfHalves, kHasExtended>;
   using OneByOne = RopeCache<T, kHeadDim, kNormed, kPairs,
-                             kNarrowest ? kOneByOne : kOfHalves>;
-  if (!kNarrowest || __builtin_expect(p.flags & kVectors, true)) {
+                             kNarrowest ? kOneByOne : kOfHalves, kNarrowest>;
+  constexpr bool kAlone = !kNarrowest && !kHasExtended;
+  if (kAlone || __builtin_expect(p.flags & kVectors, true)) {
     OfHalves::wave(p, extras, token, wave, position, slot);
   } else if (kHasPairs && p.flags & kAdjacentVectors) {
     OfPairs::wave(p, extras, token, wave, position, slot);
+  } else if (kHasExtended && (!kNarrowest || p.flags & kExtendedVectors)) {
+    Extended::wave(p, extras, token, wave, position, slot);
   } else {
     OneByOne::wave(p, extras, token, wave, position, slot);
   }

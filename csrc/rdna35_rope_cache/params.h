@@ -115,11 +115,13 @@ enum RopeCacheFlags : uint32_t {
   // With neither kind of vectors a lane moves its elements one by one.
   kAdjacentPairs = 16,
   kAdjacentVectors = 32,
+  // As kVectors, for a launch that needs the extras.
+  kExtendedVectors = 64,
   // M-RoPE's rows alternate from pair to pair.
-  kInterleaved = 64,
+  kInterleaved = 128,
   // The cache holds float8_e4m3fn; with kE5M2 as well, float8_e5m2.
-  kFp8Cache = 128,
-  kE5M2 = 256,
+  kFp8Cache = 256,
+  kE5M2 = 512,
 };
 
 // The kernels: for each activation dtype and head size, whether Q and K are
@@ -164,6 +166,13 @@ constexpr bool is_narrowest(int head_dim, int pairs) {
 // Whether adjacent pairs are moved in vectors: the registers that sort them
 // would take waves from those that do not need it where a lane owns eight.
 constexpr bool has_vectors_of_pairs(int pairs) { return pairs < 8; }
+
+// Whether a kernel moves vectors in a launch that needs the extras: few and
+// some pairs a lane, of the head sizes of models with M-RoPE. With more the
+// code is over its budget.
+constexpr bool has_extended_vectors(int head_dim, int pairs) {
+  return (head_dim == 128 || head_dim == 256) && pairs <= 4;
+}
 
 // One launch, checked and ready: kernel is an index into RDNA35_KERNELS.
 // Workgroups are one-dimensional, 32 * kWavesPerGroup threads; grid x is the

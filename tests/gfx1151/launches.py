@@ -106,6 +106,24 @@ OPTION_KEYS = tuple(
     for options in _EACH.values()
     if _BY_NAME[name].norm or options.weights is None
 )
+# Batches from which on M-RoPE and quantized caches go with more pairs a lane.
+OPTION_KEYS += tuple(
+    Key(
+        dataclasses.replace(
+            _of_kernel(128, norm),
+            name=f"any-128-{norm or 'rope'}-mrope",
+            position_rows=3,
+            mrope_section=(24, 19, 21),
+            mrope_interleaved=bool(norm),
+        ),
+        190,
+        dtype,
+        options,
+    )
+    for norm in ("", "rms")
+    for dtype in DTYPES
+    for options in (cases.DEFAULT, _EACH["e4m3fn"])
+)
 # Of each kind of kernel one, for what needs no more.
 ONE_OF_EACH = tuple(
     Key(_BY_NAME[name], 3, dtype)

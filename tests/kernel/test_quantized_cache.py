@@ -29,7 +29,7 @@ def test_family_with_a_quantized_cache(
     tally = Tally()
     for tokens, options in (
         (1, Options(cache_dtype=fp8)),
-        (9, Options(cache_dtype=fp8, outputs=frozenset("qkv"), layout="LBHNC", skip_slots=True)),
+        (24, Options(cache_dtype=fp8, outputs=frozenset("qkv"), layout="LBHNC", skip_slots=True)),
         (5, Options(cache_dtype=fp8, outputs=frozenset("v"), block_size=1, head_pad=3, shift=1)),
     ):
         cases.build(family, tokens, dtype, options, seed=tokens).run_and_check(tally)

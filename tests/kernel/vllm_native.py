@@ -153,7 +153,11 @@ def _rope_parameters(family: Family, rope: Rope) -> dict[str, Any]:
         "rope_theta": rope.base,
         "rope_dim": rope.rotary_dim,
     }
-    if family.position_rows == 3:
+    if family.mrope_section is not None:
+        section = list(family.mrope_section)
+        parameters |= {"mrope_section": section, "mrope_interleaved": family.mrope_interleaved}
+    elif family.position_rows == 3:
+        # Equal rows: whatever the sections.
         parameters |= {"mrope_section": [24, 20, 20], "mrope_interleaved": True}
     if isinstance(rope, LinearRope):
         parameters |= {"rope_type": "linear", "factor": rope.factor}
