@@ -47,6 +47,11 @@ def families(draw: st.DrawFn) -> Family:
         half = draw(st.one_of(st.just(head_dim // 2), eighths, st.integers(1, head_dim // 2)))
         rope = Rope(2 * half, base=draw(st.sampled_from((1e4, 1e6))), rows=max_rows)
     num_kv_heads = draw(st.integers(0, 4))
+    position_rows = draw(st.sampled_from((1, 1, 1, 3)))
+    section = None
+    if rope is not None and position_rows == 3 and draw(st.booleans()):
+        ends = sorted(draw(st.lists(st.integers(0, half), min_size=2, max_size=2)))
+        section = (ends[0], ends[1] - ends[0], half - ends[1])
     scaled = draw(st.integers(0, 3)) == 0
     return Family(
         "fuzz",
@@ -58,7 +63,7 @@ def families(draw: st.DrawFn) -> Family:
         eps=draw(st.sampled_from((1e-6, 1e-5, 0.1))),
         v_norm=num_kv_heads > 0 and draw(st.booleans()),
         gated=draw(st.integers(0, 4)) == 0,
-        position_rows=draw(st.sampled_from((1, 1, 1, 3))),
+        position_rows=position_rows,
         max_position=draw(st.sampled_from((1, max_rows, 2 * max_rows))),
         pos_offset=draw(st.one_of(st.just(0), st.integers(-5, 40), edges, int64)),
         q_scale_beta=draw(st.sampled_from((0.1, -0.3, 2.0))) if scaled else 0.0,
@@ -66,6 +71,8 @@ def families(draw: st.DrawFn) -> Family:
         if scaled
         else draw(st.integers(-1, 3)),
         is_neox=draw(st.booleans()),
+        mrope_section=section,
+        mrope_interleaved=section is not None and draw(st.booleans()),
     )
 
 
@@ -82,6 +89,7 @@ def layouts(draw: st.DrawFn) -> Options:
         joined=draw(st.booleans()),
         outputs=draw(st.frozensets(st.sampled_from(("q", "k", "v")))),
         cache=draw(st.integers(0, 4)) > 0,
+        cache_dtype=draw(st.sampled_from((None, None, torch.float8_e4m3fn, torch.float8_e5m2))),
         v=v,
         weights=draw(st.sampled_from((None, None, torch.float32))),
         skip_slots=draw(st.booleans()),
