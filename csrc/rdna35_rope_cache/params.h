@@ -151,7 +151,8 @@ enum RopeCacheFlags : uint32_t {
   RDNA35_KERNELS_OF_TYPE(X, bf16, BFloat16)
 
 // Of the kernels of a head size the narrowest alone also moves elements one by
-// one, for what no vectors fit, turns adjacent pairs, and knows the extras.
+// one, for what no vectors fit, with or without the extras, and turns adjacent
+// pairs.
 constexpr bool is_narrowest(int head_dim, int pairs) {
   constexpr int kAll[][2] = {
 #define RDNA35_SIZE(symbol, type, head_dim, normed, pairs) {head_dim, pairs},

@@ -127,6 +127,19 @@ def with_scale(name: str, scale: torch.Tensor) -> Change:
     return lambda a: {**fp8(a), name: scale.to(a.q.device)}
 
 
+def scale_in_cache(name: str) -> Change:
+    """A quantized cache whose bytes are a scale's too."""
+
+    def change(a: Arguments) -> dict[str, object]:
+        given = fp8(a)
+        cache = given["kv_cache"]
+        assert isinstance(cache, torch.Tensor)
+        given["kv_cache"] = cache = cache.contiguous()
+        return {**given, name: cache.flatten()[:4].view(fp32)}
+
+    return change
+
+
 def lies_on(name: str, other: str, shift: int) -> Error:
     """An output whose bytes are an input's, moved by some elements."""
 
@@ -199,6 +212,19 @@ def _many_slots(a: Arguments) -> dict[str, object]:
         "k_out": None,
         "v_out": None,
     }
+
+
+def _far_rows(a: Arguments) -> dict[str, object]:
+    """M-RoPE's rows of positions 2**29 elements apart."""
+    flat = torch.frombuffer(virtual_memory(8 * (2 * 2**29 + TOKENS)), dtype=torch.int64)
+    return {"mrope_section": [4, 6, 6], "positions": flat.as_strided((3, TOKENS), (2**29, 1))}
+
+
+def _large_table(a: Arguments) -> dict[str, object]:
+    """M-RoPE with a table of 2**32 bytes."""
+    rot = tensor(a, "cos_sin_cache").shape[1]
+    flat = torch.frombuffer(virtual_memory(2**32), dtype=bf16)
+    return {**with_sections([4, 6, 6])(a), "cos_sin_cache": flat.view(-1, rot)}
 
 
 QKV = ("q", "k", "v")
@@ -358,6 +384,10 @@ ERRORS = [
         )
     ),
     # overlaps
+    *(
+        Error(f"{name} lies in the cache", ("kv_cache", name), scale_in_cache(name))
+        for name in ("k_scale", "v_scale")
+    ),
     *(repeated(name, dim) for name in OUTPUTS for dim in (0, 1)),
     *(half_overlapped(name) for name in OUTPUTS),
     *(repeated("kv_cache", dim) for dim in (0, 1, 2)),
@@ -388,6 +418,8 @@ SIZE_ERRORS = [
     Error("2**25 tokens", ("q",), _many_tokens),
     Error("65536 heads", ("q",), _many_heads),
     Error("2**32 slots", ("kv_cache",), _many_slots),
+    Error("M-RoPE's rows lie far apart", ("positions",), _far_rows),
+    Error("M-RoPE with a large table", ("cos_sin_cache",), _large_table),
 ]
 
 
